@@ -11,9 +11,11 @@ fn scaleOf(stored: Stored) -> f32 {
 }
 
 // The factor of a row before it is rounded, by its largest absolute value: 0 for a row of zeros, of numbers
-// too small to divide by, or with NaN.
+// too small to divide by, or with NaN. WGSL promises a quotient only for divisors up to 2^126 (8.5e37), and
+// GPUs give 0 beyond it, so both sides of a large one are made smaller.
 fn inverseOf(largest: f32) -> f32 {
-  return select(0.0, 127.0 / largest, largest > 1e-36);
+  let part = select(1.0, 0.00390625, largest > 1e36);
+  return select(0.0, (127.0 * part) / (largest * part), largest > 1e-36);
 }
 
 fn scaledOf(value: vec4<f32>, inverse: f32) -> Stored {

@@ -9,10 +9,10 @@ import {
 } from '../../src/adapters/transformers/blockCopies.ts';
 import { DeviceCopies } from '../../src/adapters/transformers/deviceCopies.ts';
 import { type KVLayout, kvLayout } from '../../src/index.ts';
-import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../backends/webgpu/testDevice.ts';
 import { randomNumbers } from './decoders.ts';
 
-const software = softwareDevice();
+const software = testDevice();
 const STORAGE_AND_COPIES = 0x8c;
 
 const shapes = [

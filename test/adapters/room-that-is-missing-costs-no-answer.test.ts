@@ -3,6 +3,7 @@ import { DynamicCache } from '@huggingface/transformers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { layoutOf, type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
 import { KVRuntime } from '../../src/index.ts';
+import { testAdapter } from '../adapter.ts';
 import {
   generated,
   type LoadedDecoder,
@@ -91,7 +92,7 @@ test('files that go away cost no answer, and the end of the cache tells of them'
     hbmBytes: 32 * blockBytes,
     ddrBytes: 32 * blockBytes,
     nvme: { dir, bytes: 128 * blockBytes },
-    adapter: 'software',
+    adapter: testAdapter,
     liveCaches: 0,
   };
   const plain = await generated(model, prompt);
@@ -121,7 +122,7 @@ test('a directory that another process owns, or that is not there, is an error a
     tenant: 'a',
     secretKey: new Uint8Array(32),
     hbmBytes: 32 * blockBytes,
-    adapter: 'software',
+    adapter: testAdapter,
   };
   const nvme = { dir: temporary('blocks'), bytes: 128 * blockBytes };
   await using owner = await openRuntimeOf(layoutOf(model), { nvme });

@@ -26,6 +26,7 @@ import { type ItemEnded, refused, type StoreItem, type TierStore } from '../../s
 import { generateWorkload } from '../../src/sim/workload/workload.ts';
 import { tierContract } from '../../src/testing/contract.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
+import { testAdapter } from '../adapter.ts';
 import {
   blocks,
   cacheBelow,
@@ -218,7 +219,7 @@ describe('a replay and a parity run on software', () => {
       ],
       eviction: 'lru',
       scheduler: { maxSequences: 16, maxBatchedTokens: 2048 },
-      adapter: 'software',
+      adapter: testAdapter,
       linksPath,
       logPath: undefined,
     };

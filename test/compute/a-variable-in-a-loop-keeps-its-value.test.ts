@@ -1,10 +1,10 @@
 import { globSync, readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { BufferUsage } from '../../src/backends/webgpu/device.ts';
-import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../backends/webgpu/testDevice.ts';
 import { bytesOf } from './cases/attentionRun.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 /** The value of `x` after three turns of a loop that adds 1 in each. */
 async function lastTurn(declaration: string): Promise<number> {

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../backends/webgpu/testDevice.ts';
 import { runCase } from './cases/attentionRun.ts';
 import { attendedInF64, type CaseShape, pagedCase } from './cases/pagedCase.ts';
 import { attendedInTf } from './cases/secondOpinion.ts';
 import { firstBeyond, firstWrong, shapesOfCi, shapesOfWorkgroups, title } from './cases/shapeTable.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 describe.each([
   ['lanes', shapesOfCi],

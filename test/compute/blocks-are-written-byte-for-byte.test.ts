@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest';
-import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../backends/webgpu/testDevice.ts';
 import { openCase } from './cases/attentionRun.ts';
 import { int8Findings } from './cases/int8Rows.ts';
 import { attendedInF64, type CaseShape, pagedCase } from './cases/pagedCase.ts';
 import { firstBeyond } from './cases/shapeTable.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 const lengths = [37, 5];
 const shape: CaseShape = {
   headDim: 16,

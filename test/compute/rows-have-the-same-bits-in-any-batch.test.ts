@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest';
 import { SeededRandom, testSeed } from '../../src/testing/index.ts';
-import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../backends/webgpu/testDevice.ts';
 import { openCase } from './cases/attentionRun.ts';
 import { type CaseShape, pagedCase } from './cases/pagedCase.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 const seed = testSeed(29);
 const lengths = [260, 131];
 const positions = lengths.map((length) => Array.from({ length: 12 }, (_, i) => length - 12 + i));

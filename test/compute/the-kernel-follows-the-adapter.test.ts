@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { attentionKernel, type KernelDevice } from '../../src/compute/index.ts';
-import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../backends/webgpu/testDevice.ts';
 import { openCase } from './cases/attentionRun.ts';
 import { pagedCase } from './cases/pagedCase.ts';
 
@@ -42,14 +42,15 @@ it('a kernel that is asked for is used, or refused by name', () => {
   expect(() => attentionKernel('fast' as 'lanes', hardware, 64)).toThrow(refused);
 });
 
-const software = softwareDevice();
+const opened = testDevice();
 
 it('a software device is recognized, and gets the lanes kernel', async () => {
-  const gpu = software.live.device;
+  const gpu = opened.live.device;
   expect(gpu.adapterInfo).toBeDefined();
-  expect(attentionKernel(undefined, gpu, 64)).toBe('lanes');
+  const kernel = opened.live.adapter.software ? 'lanes' : 'workgroups';
+  expect(attentionKernel(undefined, gpu, 64)).toBe(kernel);
   const one = pagedCase({ headDim: 8, kvHeads: 1, qHeads: 2, blockTokens: 4, lengths: [5] });
-  const [byDevice, forced] = [await openCase(gpu, one), await openCase(gpu, one, { kernel: 'lanes' })];
+  const [byDevice, forced] = [await openCase(gpu, one), await openCase(gpu, one, { kernel })];
   expect(await byDevice.run()).toEqual(await forced.run());
   byDevice.destroy();
   forced.destroy();

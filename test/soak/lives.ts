@@ -5,6 +5,7 @@
 
 import { KVRuntime } from '../../src/index.ts';
 import { type KVLayout, kvLayout } from '../../src/runtime/index.ts';
+import { testAdapter } from '../adapter.ts';
 
 export const layout: KVLayout = kvLayout({
   layers: 2,
@@ -77,7 +78,7 @@ export class Lives implements AsyncDisposable {
       hbmBytes: HBM_BLOCKS * layout.blockBytes,
       ddrBytes: DDR_BLOCKS * layout.blockBytes,
       nvme: { dir: this.#dir, bytes: NVME_BLOCKS * layout.blockBytes, restart: 'warm' },
-      adapter: 'software',
+      adapter: testAdapter,
       wait,
     });
     this.opened++;

@@ -9,9 +9,9 @@ import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import type { SlotUse, StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { gathered, scatter } from './boxes/boxTruth.ts';
-import { softwareDevice } from './softwareDevice.ts';
+import { testDevice } from './testDevice.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 16, dtype: 'f16', blockTokens: 8 });
 const block = blockBox(layout, 0);

@@ -8,6 +8,7 @@ import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { Outcome } from '../../../src/runtime/tier/tier.ts';
 import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { emptyItem, patternItem } from '../../../src/testing/index.ts';
+import { testAdapter } from '../../adapter.ts';
 
 const shape = poolShape(4, 1 << 20, [65_536]);
 const items = Array.from({ length: 64 }, (_, slot) => patternItem(shape, slot, 0, 1));
@@ -16,7 +17,7 @@ const seeds = items.map((item) => ({ ...item, seedLo: item.slot, seedHi: 1 }));
 let live: LiveDevice;
 let store: HbmStore;
 beforeEach(async () => {
-  live = await openDevice({ adapter: 'software' });
+  live = await openDevice({ adapter: testAdapter });
   return () => live[Symbol.asyncDispose]();
 });
 
@@ -116,7 +117,7 @@ describe.each(['kernel', 'readback'] as const)('a lost device that verifies by %
   });
 
   it('does not take another device along', async () => {
-    await using other = await openDevice({ adapter: 'software' });
+    await using other = await openDevice({ adapter: testAdapter });
     await using survivor = await HbmStore.open(other, shape);
     live.device.destroy();
     await live.lost;
@@ -130,7 +131,7 @@ describe('devices that are gone', () => {
     const collectGarbage = vm.runInNewContext('gc') as () => void;
     const gone: WeakRef<GPUDevice>[] = [];
     const openAndLose = async (): Promise<void> => {
-      await using one = await openDevice({ adapter: 'software' });
+      await using one = await openDevice({ adapter: testAdapter });
       await using pool = await HbmStore.open(one, shape);
       expectEnds(await pool.write(items.slice(0, 2)));
       gone.push(new WeakRef(one.device));

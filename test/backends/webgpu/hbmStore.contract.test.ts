@@ -1,9 +1,9 @@
 import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
 import type { HbmStoreOptions } from '../../../src/backends/webgpu/types.ts';
 import { type TierUnderTest, tierContract } from '../../../src/testing/contract.ts';
-import { softwareDevice } from './softwareDevice.ts';
+import { testDevice } from './testDevice.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 const variants: Record<string, HbmStoreOptions> = {
   'webgpu as it is opened': {},

@@ -5,9 +5,9 @@ import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { outcomeNames } from '../../../src/runtime/tier/tier.ts';
 import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
-import { softwareDevice } from './softwareDevice.ts';
+import { testDevice } from './testDevice.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 afterEach(() => vi.restoreAllMocks());
 

@@ -4,9 +4,9 @@ import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { Outcome, outcomeNames } from '../../../src/runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
-import { softwareDevice } from './softwareDevice.ts';
+import { testDevice } from './testDevice.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 afterEach(() => vi.restoreAllMocks());
 

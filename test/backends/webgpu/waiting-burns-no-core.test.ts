@@ -4,6 +4,7 @@ import { BufferUsage, governed, looksPutOff } from '../../../src/backends/webgpu
 import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/patternItems.ts';
+import { testAdapter } from '../../adapter.ts';
 
 const before = globalThis.setImmediate;
 const MIB = 1024 * 1024;
@@ -21,7 +22,7 @@ function clockOfSteps(stepMs: number): void {
 }
 
 async function moveAll(wait: 'sleep' | 'spin'): Promise<number> {
-  await using live = await openDevice({ adapter: 'software', wait });
+  await using live = await openDevice({ adapter: testAdapter, wait });
   const putOffBefore = looksPutOff();
   await using store = await HbmStore.open(live, shape);
   const items = Array.from({ length: 16 }, (_, slot) => patternItem(shape, slot, 0, 1));
@@ -73,7 +74,7 @@ describe('waiting for a device', () => {
   });
 
   it('goes on when nothing else wakes the event loop, and when something wakes it all the time', async () => {
-    await using live = await openDevice({ adapter: 'software' });
+    await using live = await openDevice({ adapter: testAdapter });
     for (const busy of [false, true]) {
       let done = false;
       const turn = (): void => void (done || setImmediate(turn));
@@ -95,7 +96,7 @@ describe('waiting for a device', () => {
   });
 
   it('ends when the device is lost between two looks', async () => {
-    const live = await openDevice({ adapter: 'software' });
+    const live = await openDevice({ adapter: testAdapter });
     const buffer = live.device.createBuffer({
       size: 64 * MIB,
       usage: BufferUsage.COPY_SRC | BufferUsage.COPY_DST,

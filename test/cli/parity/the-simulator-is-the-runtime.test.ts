@@ -11,6 +11,7 @@ import { parityCommand } from '../../../src/cli/parity/command.ts';
 import { endingOf } from '../../../src/cli/process.ts';
 import type { ParityReport } from '../../../src/parity/comparison.ts';
 import { replayExactly } from '../../../src/parity/links.ts';
+import { testAdapter } from '../../adapter.ts';
 import { resultOf } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';
 
@@ -56,7 +57,7 @@ it('replays to the same log, and predicts what is found', async () => {
   const json = path.join(folder, 'report.json');
   const log = path.join(folder, 'run.log');
   const sizes = ['--hbm', '48', '--ddr', '64', '--nvme', '1024', '--block-bytes', '4KiB'];
-  const where = ['--links', path.join(folder, 'links.json'), '--adapter', 'software'];
+  const where = ['--links', path.join(folder, 'links.json'), '--adapter', testAdapter];
   const out = await parity(file, ...sizes, ...where, '--json', json, '--log', log);
   expect(out.trimEnd().split('\n').at(-1)).toMatch(
     /^exact replay: identical \([\d,]+ lines, [\d,]+ bytes\)$/,
@@ -97,7 +98,7 @@ it('covers a pair: both logs replay, and hand-offs carry what was predicted', as
     '--num-requests',
     '5',
   ];
-  const where = ['--links', path.join(folder, 'links.json'), '--adapter', 'software'];
+  const where = ['--links', path.join(folder, 'links.json'), '--adapter', testAdapter];
   const out = await parity(file, '--pair', ...sizes, ...where, '--json', json, '--log', log);
   expect(out).toContain('hand-offs: taken');
   const report = resultOf<ParityReport>('parity', fs.readFileSync(json, 'utf8'));

@@ -2,13 +2,13 @@ import { describe, expect, it } from 'vitest';
 import { BlockConversion, BlockCopies, type BlockPair } from '../../../src/compute/index.ts';
 import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { testSeed } from '../../../src/testing/index.ts';
-import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../../backends/webgpu/testDevice.ts';
 import { bytesOf } from '../cases/attentionRun.ts';
 import { caseLayout } from '../cases/pagedCase.ts';
 import { wrongBytesOfConversion } from './convertedBlocks.ts';
 import { filled, recordAndSubmit, somePairs, wrongBytesOfCopies } from './copiedBlocks.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 const seed = testSeed(29);
 const shape = { layers: 3, kvHeads: 2, blockTokens: 5 };
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../../backends/webgpu/testDevice.ts';
 import { mutationsOfCi as mutations } from './mutations.ts';
 import { wrongUnchanged, wrongValues } from './wrongValues.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 const kernels = [...new Set(mutations.map(({ kernel }) => kernel))];
 
 describe.each(kernels)('%s', (kernel) => {

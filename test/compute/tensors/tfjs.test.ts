@@ -6,11 +6,11 @@ import { createRequire } from 'node:module';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { BufferUsage } from '../../../src/backends/webgpu/device.ts';
 import { BlockTensors, blocksToTensor, tensorToBlocks } from '../../../src/compute/index.ts';
-import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
+import { testDevice } from '../../backends/webgpu/testDevice.ts';
 import { bytesOf, runCase } from '../cases/attentionRun.ts';
 import { boundOf, type CaseShape, type PagedCase, pagedCase } from '../cases/pagedCase.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 const require = createRequire(import.meta.url);
 // Their types want the DOM library, which these sources do without.
 // biome-ignore lint/suspicious/noExplicitAny: see above

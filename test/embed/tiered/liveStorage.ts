@@ -4,6 +4,7 @@ import { TieredKVStorage, type TieredStorageConfig } from '../../../src/index.ts
 import { type KVBox, type KVLayout, kvLayout, rowOffsetBytes } from '../../../src/runtime/index.ts';
 import { patternWord } from '../../../src/runtime/pattern.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
+import { testAdapter } from '../../adapter.ts';
 
 export const blockSize = 4;
 export const layout: KVLayout = kvLayout({
@@ -18,7 +19,7 @@ export const blocks = (count: number): number => count * layout.blockBytes;
 
 export function openStorage(config: Partial<TieredStorageConfig> = {}): Promise<TieredKVStorage> {
   return TieredKVStorage.open({
-    adapter: 'software',
+    adapter: testAdapter,
     migration: false,
     pool: {
       layout,

@@ -8,6 +8,7 @@
 
 import { KVRuntime, kvLayout } from '../../../src/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { testAdapter } from '../../adapter.ts';
 import { takeOutTheRule } from '../../embed/withoutTheRule.ts';
 import { held } from '../judging/rest.ts';
 import { tenants } from '../server/clients.ts';
@@ -84,7 +85,7 @@ async function round(options: LossSoakOptions, random: SeededRandom, report: Los
     secretKey: new Uint8Array(32).fill(17),
     hbmBytes: HBM_BLOCKS * LAYOUT.blockBytes,
     ddrBytes: DDR_BLOCKS * LAYOUT.blockBytes,
-    adapter: 'software',
+    adapter: testAdapter,
     ...(hasGroups ? { layerGroups } : {}),
   });
   const oracle = new Oracle(kv, LAYOUT, hasGroups ? layerGroups : [layers]);

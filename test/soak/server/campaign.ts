@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { KVRuntime, type KVRuntimeConfig, kvLayout } from '../../../src/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { testAdapter } from '../../adapter.ts';
 import { loadServer, type Server } from '../../examples/serverOfDocs.ts';
 import { held } from '../judging/rest.ts';
 import { type Vitals, vitals } from '../judging/vitals.ts';
@@ -80,7 +81,7 @@ function configOf(dir: string, diskBytesPerS: number): KVRuntimeConfig {
     secretKey: new Uint8Array(32).fill(13),
     hbmBytes: HBM_BLOCKS * LAYOUT.blockBytes,
     ddrBytes: DDR_BLOCKS * LAYOUT.blockBytes,
-    adapter: 'software',
+    adapter: testAdapter,
     ...(diskBytesPerS === 0 ? {} : { nvme: { dir, bytes: NVME_BLOCKS * LAYOUT.blockBytes } }),
     wrapStores: ({ nvme, ...stores }) => ({
       ...stores,

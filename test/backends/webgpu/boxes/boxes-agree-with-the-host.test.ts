@@ -28,10 +28,10 @@ import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
 import { boxesIn, layouts } from '../../../runtime/geometry/arbitraries.ts';
 import { sized } from '../../../sized.ts';
-import { softwareDevice } from '../softwareDevice.ts';
+import { testDevice } from '../testDevice.ts';
 import { expectLoaded, expectPool, fillPool, gathered, runsOf, scatter } from './boxTruth.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 afterEach(() => vi.restoreAllMocks());
 

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { hardwareRule, softwareRule } from '../../../../src/backends/webgpu/boxes.ts';
 import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
 import { type BoxItem, boxPlan, type HbmStoreOptions } from '../../../../src/backends/webgpu/types.ts';
 import { digestBytes } from '../../../../src/runtime/digest.ts';
@@ -7,10 +8,10 @@ import { kvLayout } from '../../../../src/runtime/geometry/layout.ts';
 import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
 import { emptyItem, patternItem } from '../../../../src/testing/index.ts';
-import { softwareDevice } from '../softwareDevice.ts';
+import { testDevice } from '../testDevice.ts';
 import { expectLoaded, expectPool, fillPool, gathered, names, scatter } from './boxTruth.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 const layout = kvLayout({ layers: 4, kvHeads: 2, headDim: 8, dtype: 'f16', blockTokens: 8 });
 const block = blockBox(layout, 0);
@@ -242,7 +243,10 @@ function spyOnCopies(): number[] {
 
 describe('the path of boxes', () => {
   it('is chosen by the length and the number of their runs', async () => {
-    const wide = kvLayout({ layers: 8, kvHeads: 2, headDim: 64, dtype: 'f32', blockTokens: 16 });
+    // runs of a head are as long as the device copies them: 8 KiB on a software device
+    const { copiedRunBytes } = device.live.adapter.software ? softwareRule : hardwareRule;
+    const blockTokens = Math.max(16, copiedRunBytes / 512);
+    const wide = kvLayout({ layers: 8, kvHeads: 2, headDim: 64, dtype: 'f32', blockTokens });
     const wideShape = poolShape(4, wide.blockBytes, [wide.blockBytes]);
     await using store = await HbmStore.open(device.live, wideShape);
     const blocks = await fillPool(store, wideShape);
@@ -258,7 +262,7 @@ describe('the path of boxes', () => {
     };
     const token = { ...whole, tokenEnd: 1 };
     expect(await dispatches(blocks, token)).toBe(1);
-    expect(await dispatches(blocks, { ...whole, headEnd: 1 })).toBe(0); // 8 runs of 8 KiB a block
+    expect(await dispatches(blocks, { ...whole, headEnd: 1 })).toBe(0); // 8 long runs a block
     expect(await dispatches(blocks, { ...whole, layerEnd: 1 })).toBe(0); // one run a block
     expect(await dispatches(blocks.slice(0, 1), { ...token, layerEnd: 4 })).toBe(0); // 16 runs in all
   });

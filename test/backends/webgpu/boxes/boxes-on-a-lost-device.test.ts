@@ -7,6 +7,7 @@ import { blockBox, tokenBox } from '../../../../src/runtime/geometry/box.ts';
 import { kvLayout } from '../../../../src/runtime/geometry/layout.ts';
 import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import type { StoreItem, StoreResult } from '../../../../src/runtime/tier/tierStore.ts';
+import { testAdapter } from '../../../adapter.ts';
 import { expectLoaded, fillPool, names } from './boxTruth.ts';
 
 const layout = kvLayout({ layers: 8, kvHeads: 4, headDim: 32, dtype: 'f16', blockTokens: 16 });
@@ -20,7 +21,7 @@ let live: LiveDevice;
 let store: HbmStore;
 let blocks: StoreItem[];
 beforeEach(async () => {
-  live = await openDevice({ adapter: 'software' });
+  live = await openDevice({ adapter: testAdapter });
   store = await HbmStore.open(live, shape, {
     stagingBytes: 16_384,
     stagingBuffers: 2,

@@ -17,9 +17,9 @@ import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import { Outcome } from '../../../../src/runtime/tier/tier.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
 import { patternItem, SeededRandom, testSeed } from '../../../../src/testing/index.ts';
-import { softwareDevice } from '../softwareDevice.ts';
+import { testDevice } from '../testDevice.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 /** Slot sizes of which each puts its slots at other offsets modulo a vector of 16 bytes. */
 const oddSizes = [4, 8, 12, 16, 20, 60, 252, 1004, 4092, 4100, 65_540, 300_004];

@@ -5,9 +5,9 @@ import { type KernelSpec, SlabKernel } from '../../../../src/backends/webgpu/ker
 import { fillPattern } from '../../../../src/runtime/pattern.ts';
 import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
-import { softwareDevice } from '../softwareDevice.ts';
+import { testDevice } from '../testDevice.ts';
 
-const device = softwareDevice();
+const device = testDevice();
 
 /**
  * Adds the words of a slot, each times a factor from a buffer of the kernel's own; three words an item, one
