@@ -6,6 +6,7 @@
 import { globSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { type OutputChunk, type Plugin, rolldown } from 'rolldown';
+import { shadersInside } from './shaderModule.ts';
 
 const root = resolve(import.meta.dirname, '..');
 const source = (name: string): string => join(root, 'src', name);
@@ -53,7 +54,6 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     if (id === '\0tierkv:file-worker') {
       return `export default ${JSON.stringify(await programText('browser/fileWorker.ts'))};`;
     }
-    if (id === source('backends/webgpu/shaderTexts.ts')) return bareShaders(readFileSync(id, 'utf8'));
     if (id === source('browser/noNode.ts')) return 'export {};';
     if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
     // the printer of tables needs a terminal, and pages print none
@@ -68,20 +68,12 @@ async function programText(file: string): Promise<string> {
     input: source(file),
     platform: 'browser',
     tsconfig: false,
-    plugins: [inPages({})],
+    plugins: [shadersInside(false), inPages({})],
     transform: { target: 'es2022' },
   });
   const { output } = await build.generate({ format: 'esm', minify: true, codeSplitting: false });
   await build.close();
   return output[0].code;
-}
-
-/** Kernels without their remarks, which are half of them; a line that repeats says so in a remark, and keeps it. */
-function bareShaders(code: string): string {
-  return code
-    .split('\n')
-    .filter((line) => !/^\s*\/\/(?! each )/.test(line))
-    .join('\n');
 }
 
 export interface BrowserBuild {
@@ -112,7 +104,7 @@ export async function buildForBrowsers({
     platform: 'browser',
     // its paths lead to declarations of packages, for the type check alone
     tsconfig: false,
-    plugins: [inPages(instead)],
+    plugins: [shadersInside(false), inPages(instead)],
     external: (id) => external.some((name) => id === name || id.startsWith(`${name}/`)),
     transform: { target: 'es2022' },
     checks: { pluginTimings: false },

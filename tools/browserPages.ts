@@ -95,8 +95,8 @@ export async function servePages(
 ): Promise<{ readonly url: string; readonly server: Server }> {
   const names = new Set(globSync('**/*', { cwd: dir }));
   const server = createServer((request, response) => {
-    const { pathname } = new URL(request.url ?? '/', 'http://page');
-    const name = decodeURIComponent(pathname.slice(1)) || 'index.html';
+    const [path] = (request.url ?? '/').split('?');
+    const name = path.slice(1) || 'index.html';
     const type = types[extname(name)];
     if (!names.has(name) || type === undefined) {
       response

@@ -19,6 +19,7 @@ import { join, relative, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type OutputChunk, rolldown } from 'rolldown';
 import { buildForBrowsers } from './browserBuild.ts';
+import { shadersInside } from './shaderModule.ts';
 
 const root = resolve(import.meta.dirname, '..');
 const { values } = parseArgs({
@@ -72,6 +73,7 @@ async function bundle(
     input: Object.fromEntries(names.map((name) => [name, join(root, 'src', `${name}.ts`)])),
     platform: 'node',
     external: (id) => external.some((name) => id === name || id.startsWith(`${name}/`)),
+    plugins: [shadersInside(true)],
     transform: { target: 'es2024' },
   });
   const { output } = await build.write({

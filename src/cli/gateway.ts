@@ -158,6 +158,11 @@ export function gatewayCommand(): Command {
         printText('stopping: requests under way are waited for\n');
         await gateway.close();
         printText(`${countsText(gateway.counts)}\n`);
+        const { refused } = gateway.counts;
+        if (refused.size > 0) {
+          const whys = [...refused].map(([why, times]) => `${times} ${why}`);
+          printText(`refused before any decision: ${whys.join(', ')}\n`);
+        }
         for (const loss of gateway.losses) printText(`${loss}\n`);
       });
     });
@@ -267,6 +272,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     ...(options.trace === undefined ? {} : { trace: options.trace }),
     ...(options.partBytes === undefined ? {} : { partBytes: wholeNumber('--part-bytes', options.partBytes) }),
     keepParts: wholeNumber('--keep-parts', options.keepParts),
+    noted: (note) => printText(`${note}\n`),
   };
 }
 

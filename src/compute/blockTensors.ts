@@ -17,6 +17,7 @@ import {
   type PagedPipeline,
   pagedPipeline,
   requireDevicePool,
+  requireEntry,
 } from './kernelText.ts';
 
 const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = BufferUsage;
@@ -180,9 +181,13 @@ export class BlockTensors {
     requireInteger('tokens', range.tokens, 1, tokensMax);
     const blocks = Math.ceil(range.tokens / layout.blockTokens);
     requireInteger('entries.length / 2', range.entries.length / 2, blocks);
-    for (let i = 0; i < blocks; i++) {
-      requireInteger(`entries[${i}] slab`, range.entries[2 * i], 0, slabs.length - 1);
-    }
+    const { blockBytes } = layout;
+    const limits = {
+      slabBytes: slabs.map(({ size }) => size),
+      blockBytes,
+      unitBytes: this.#format.unitBytes,
+    };
+    for (let entry = 0; entry < blocks; entry++) requireEntry(range.entries, entry, limits);
     return this.shapeOf(range).reduce((product, size) => product * size, 4);
   }
 

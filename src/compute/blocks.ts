@@ -296,7 +296,6 @@ interface PairKernelSpec {
   readonly code: string;
   readonly constants: Readonly<Record<string, number>>;
   readonly limits: PairLimits;
-  /** Number of invocations for a pair. */
   readonly pairLanes: number;
   /** Slabs that the kernel binds, one group a pool. */
   readonly pools: readonly { readonly slabs: readonly GPUBuffer[]; readonly type: GPUBufferBindingType }[];

@@ -99,8 +99,8 @@ function eachCopy(
     );
   }
   const { token, tokens = layout.blockTokens, batch = 0 } = requireOptions(place, placeNames, 'place');
-  requireCount('place.token', token, 0, Number.MAX_SAFE_INTEGER);
-  requireCount('place.tokens', tokens, 0, layout.blockTokens);
+  requireCount('place.token', token, Number.MAX_SAFE_INTEGER);
+  requireCount('place.tokens', tokens, layout.blockTokens);
   if (!(block instanceof Uint8Array) || block.byteLength !== layout.blockBytes) {
     const given = block instanceof Uint8Array ? `has ${block.byteLength} bytes` : `is ${described(block)}`;
     throw inputError('block', `${given}, and a block has ${layout.blockBytes}. Pass what write hands over.`);
@@ -219,9 +219,9 @@ function bytesOf(data: ArrayBufferView, elements: number, elementBytes: number, 
   );
 }
 
-function requireCount(field: string, value: number, least: number, most: number): void {
-  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
-  throw inputError(field, `is ${described(value)}. Name a whole number from ${least} to ${most}.`);
+function requireCount(field: string, value: number, most: number): void {
+  if (Number.isSafeInteger(value) && value >= 0 && value <= most) return;
+  throw inputError(field, `is ${described(value)}. Name a whole number from 0 to ${most}.`);
 }
 
 /** In the longest runs that both sides have: all tokens of a head, one token, or one element. */

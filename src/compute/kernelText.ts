@@ -18,7 +18,7 @@ import { governed } from '../backends/webgpu/device.ts';
 import { compiledOnce, shaderSource } from '../backends/webgpu/kernels.ts';
 import { isSoftwareAdapter } from '../backends/webgpu/selfTest.ts';
 import { computeShaders } from '../backends/webgpu/shaderTexts.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
 import {
   type KVLayout,
   type KVLayoutConfig,
@@ -254,6 +254,33 @@ export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFo
         'Use f32, f16 or int8Layout.',
       );
   }
+}
+
+/** What an entry of a block table is held to. */
+export interface EntryLimits {
+  /** Bytes of each slab, and of a block. */
+  readonly slabBytes: readonly number[];
+  readonly blockBytes: number;
+  /** Bytes of a unit: offsets must be multiples of it. */
+  readonly unitBytes: number;
+}
+
+/**
+ * @param entries `[entry][2]`: slab and offset in bytes of a block
+ * @throws TKV_CONFIG naming the entry that is not the place of a block: a kernel would read or write foreign bytes there
+ */
+export function requireEntry(entries: Uint32Array, entry: number, limits: EntryLimits): void {
+  const { slabBytes, blockBytes, unitBytes } = limits;
+  const slab = entries[2 * entry];
+  const offset = entries[2 * entry + 1];
+  if (slab < slabBytes.length && offset + blockBytes <= slabBytes[slab] && offset % unitBytes === 0) return;
+  requireInteger(`entries[${entry}] slab`, slab, 0, slabBytes.length - 1);
+  requireInteger(`entries[${entry}] offset`, offset, 0, slabBytes[slab] - blockBytes);
+  throw configError(
+    `entries[${entry}] offset`,
+    `is ${offset}, not a multiple of ${unitBytes} bytes, the unit of the kernel`,
+    `Choose block and page sizes that are multiples of ${unitBytes}.`,
+  );
 }
 
 /** Constants of kernels over paged blocks, in units of the format. */

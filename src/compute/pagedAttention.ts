@@ -20,6 +20,7 @@ import {
   attentionKernel,
   blockConstants,
   dispatchMany,
+  type EntryLimits,
   type KVFormat,
   kernelText,
   kvFormat,
@@ -27,6 +28,7 @@ import {
   type PipelineSpec,
   pagedPipeline,
   requireDevicePool,
+  requireEntry,
 } from './kernelText.ts';
 
 const LANES = 64;
@@ -395,7 +397,8 @@ function attentionShape(config: AttentionConfig): AttentionShape {
     contextTokens,
     window,
     blockTokens: layout.blockTokens,
-    slabs: slabs.length,
+    slabBytes: slabs.map(({ size }) => size),
+    blockBytes: layout.blockBytes,
     unitBytes: format.unitBytes,
     batchItems,
   };
@@ -469,16 +472,13 @@ interface StepBatch {
   readonly items: number;
 }
 
-interface TableLimits {
+interface TableLimits extends EntryLimits {
   readonly rowsMax: number;
   readonly entriesMax: number;
   /** Most tokens that a row sees. */
   readonly contextTokens: number;
   readonly blockTokens: number;
   readonly window: number;
-  readonly slabs: number;
-  /** Bytes of a unit: offsets must be multiples of it. */
-  readonly unitBytes: number;
   /** Most items of a batch, whose partial results must fit. */
   readonly batchItems: number;
 }
@@ -538,16 +538,7 @@ function checkedRows({ rows, entries }: StepRows, limits: TableLimits): number {
   requireInteger('rows.length / 4', count, 0, limits.rowsMax);
   const blocks = entries.length / 2;
   requireInteger('entries.length / 2', blocks, 0, limits.entriesMax);
-  for (let entry = 0; entry < blocks; entry++) {
-    requireInteger(`entries[${entry}] slab`, entries[2 * entry], 0, limits.slabs - 1);
-    if (entries[2 * entry + 1] % limits.unitBytes !== 0) {
-      throw configError(
-        `entries[${entry}] offset`,
-        `is ${entries[2 * entry + 1]}, not a multiple of ${limits.unitBytes} bytes, the unit of the kernel`,
-        `Choose block and page sizes that are multiples of ${limits.unitBytes}.`,
-      );
-    }
-  }
+  for (let entry = 0; entry < blocks; entry++) requireEntry(entries, entry, limits);
   for (let row = 0; row < count; row++) {
     const position = rows[row * ROW_WORDS];
     if (position === NO_TOKEN) continue;

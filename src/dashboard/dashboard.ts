@@ -245,10 +245,7 @@ export async function serveDashboard(
     throw new TierKVError(
       'TKV_CONFIG',
       `port ${port} of ${host} cannot be listened at (${code}). Give another one; 0 takes any that is free.`,
-      {
-        field: 'port',
-        cause,
-      },
+      { field: 'port', cause },
     );
   }
   const { port: taken } = server.address() as AddressInfo;

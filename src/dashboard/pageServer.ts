@@ -59,10 +59,11 @@ export class PageServer {
     return this.#readers.size;
   }
 
-  /** Answers a request for the page. @returns false, with nothing done, for a path that is not below `base` */
+  /** Answers a request for the page. @returns false, with nothing done, for a path that is malformed or not below `base` */
   handle(request: IncomingMessage, response: ServerResponse): boolean {
     const { base, token } = this.#access;
-    const url = new URL(request.url ?? '/', 'http://page');
+    const url = URL.parse(request.url ?? '/', 'http://page');
+    if (url === null) return false; // such as `//`, which a client may ask for
     if (url.pathname !== base && !url.pathname.startsWith(`${base}/`)) return false;
     const refusal = this.#refusal(request);
     if (refusal !== undefined) return refuse(response, ...refusal);
@@ -87,7 +88,7 @@ export class PageServer {
       return true;
     }
     const name = url.pathname.slice(base.length + 1) || 'page.html';
-    if (name === 'events') return this.#stream(request, response);
+    if (name === 'events') return this.#stream(response);
     if (name === 'frames.json')
       return send(response, 'application/json', Buffer.from(JSON.stringify(this.#all())));
     const file = this.#files.get(name);
@@ -111,14 +112,13 @@ export class PageServer {
     return { head: this.#data.head(), frames: this.#data.frames() };
   }
 
-  #stream(request: IncomingMessage, response: ServerResponse): boolean {
+  #stream(response: ServerResponse): boolean {
     if (this.#readers.size >= READERS_MOST) {
       return refuse(response, 503, `${READERS_MOST} pages are open. Close one of them.`);
     }
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
     response.write(`retry: 2000\ndata: ${JSON.stringify(this.#all())}\n\n`);
     this.#readers.add(response);
-    request.once('close', () => this.#readers.delete(response));
     response.once('close', () => this.#readers.delete(response));
     return true;
   }

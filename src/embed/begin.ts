@@ -4,6 +4,7 @@
  */
 
 import type { ChainPart } from '../backends/tierRow.ts';
+import { inputError } from '../runtime/errors.ts';
 import {
   JobPriority,
   type KeyElements,
@@ -55,44 +56,45 @@ export async function begin(
   const asked = { id: undefined, tenant: asker, promptTokens: list.length, prompt: list, extras };
   const chains = context.chains.of(options.tenant, options.extras);
   const watch = context.observers.asked(asked, context.nowUs());
-  if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
-  const groups = chains.map((chain, g) => {
-    const keys = freshKeys(Math.ceil(list.length / blockTokens));
-    chain.hashBlocks(list.words, 0, keys, list.length);
-    return { chain, keys, sizeClass: context.units.sizeClass[g] };
-  });
-  const owner = context.owners.of(options.tenant);
-  await findShared(context, groups, list.length, owner, signals);
-  const arrives = options.arriving === true;
-  const { tenant } = options;
-  const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
-  const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
-  watch?.hashed(context.nowUs());
-  for (let isFirst = true; ; isFirst = false) {
-    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing }).catch((error) => {
-      watch?.ended(context.nowUs(), 'refused');
-      throw error;
+  try {
+    if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
+    const groups = chains.map((chain, g) => {
+      const keys = freshKeys(Math.ceil(list.length / blockTokens));
+      chain.hashBlocks(list.words, 0, keys, list.length);
+      return { chain, keys, sizeClass: context.units.sizeClass[g] };
     });
-    sequence.watch = watch;
-    watch?.placed(context.nowUs());
-    try {
-      if (arrives) fillAsItComes(context, sequence, options.retention);
-      else await fill(context, sequence, options.retention, signals);
-    } catch (error) {
-      context.computing.end(sequence);
-      for (const { table } of sequence.groups) {
-        if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
-        else manager.release(table, context.nowUs());
+    const owner = context.owners.of(options.tenant);
+    await findShared(context, groups, list.length, owner, signals);
+    const arrives = options.arriving === true;
+    const { tenant } = options;
+    const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
+    const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
+    watch?.hashed(context.nowUs());
+    for (let isFirst = true; ; isFirst = false) {
+      const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });
+      sequence.watch = watch;
+      watch?.placed(context.nowUs());
+      try {
+        if (arrives) fillAsItComes(context, sequence, options.retention);
+        else await fill(context, sequence, options.retention, signals);
+      } catch (error) {
+        context.computing.end(sequence);
+        for (const { table } of sequence.groups) {
+          if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
+          else manager.release(table, context.nowUs());
+        }
+        const full = error instanceof TierKVError && error.code === 'TKV_FULL';
+        if (wish.wait && full) continue;
+        throw error;
       }
-      const full = error instanceof TierKVError && error.code === 'TKV_FULL';
-      if (wish.wait && full) continue;
-      watch?.ended(context.nowUs(), 'refused');
-      throw error;
+      watch?.filled(context.nowUs(), sequence.cachedTokens, sequence.groups[0].table.id);
+      const [{ keys, sealed }] = sequence.groups;
+      context.computing.begin(sequence, keys, sealed); // also what could not be brought
+      return sequence;
     }
-    watch?.filled(context.nowUs(), sequence.cachedTokens, sequence.groups[0].table.id);
-    const [{ keys, sealed }] = sequence.groups;
-    context.computing.begin(sequence, keys, sealed); // also what could not be brought
-    return sequence;
+  } catch (error) {
+    watch?.ended(context.nowUs(), 'refused');
+    throw error;
   }
 }
 
@@ -267,10 +269,7 @@ export interface RetentionHint {
   readonly keepMs?: number;
 }
 
-const retentionHintNames: readonly string[] = optionNames<RetentionHint>({
-  priority: true,
-  keepMs: true,
-});
+const retentionHintNames: readonly string[] = optionNames<RetentionHint>({ priority: true, keepMs: true });
 
 /** A thousand years, which whole microseconds can still count. */
 const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
@@ -279,9 +278,7 @@ const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
 function checkHint(hint: RetentionHint): Required<RetentionHint> {
   const { priority = 0, keepMs = 0 } = requireOptions(hint, retentionHintNames, 'retention');
   const fault = (field: string, value: unknown, what: string): TierKVError =>
-    new TierKVError('TKV_INPUT', `${field} is ${described(value)}, not ${what}. Leave it out for none.`, {
-      field,
-    });
+    inputError(field, `is ${described(value)}, not ${what}. Leave it out for none.`);
   if (!Number.isInteger(priority) || Math.abs(priority) > 100) {
     throw fault('retention.priority', priority, 'an integer from -100 to 100');
   }
@@ -302,12 +299,9 @@ export function retain(context: RequestContext, sequence: SequenceState, hint: R
 /** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
 export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions): AbortSignal[] {
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
-    throw new TierKVError(
-      'TKV_INPUT',
-      `signal must be an AbortSignal, and it is ${described(signal)}. Pass the signal of an AbortController.`,
-      {
-        field: 'signal',
-      },
+    throw inputError(
+      'signal',
+      `must be an AbortSignal, and it is ${described(signal)}. Pass the signal of an AbortController.`,
     );
   }
   return signal === undefined ? [closing] : [closing, signal];
@@ -315,21 +309,13 @@ export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions):
 
 function checkedWait(waitMs = 1000): number {
   if (typeof waitMs === 'number' && waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
-  throw new TierKVError('TKV_INPUT', `shareWaitMs is ${described(waitMs)}, not milliseconds from 0 on.`, {
-    field: 'shareWaitMs',
-  });
+  throw inputError('shareWaitMs', `is ${described(waitMs)}, not milliseconds from 0 on.`);
 }
 
 /** @throws TKV_INPUT unless it is a finite number */
 export function checkedPriority(priority = 0): number {
   if (Number.isFinite(priority)) return priority;
-  throw new TierKVError(
-    'TKV_INPUT',
-    `priority is ${described(priority)}, not a number. Lower is served first.`,
-    {
-      field: 'priority',
-    },
-  );
+  throw inputError('priority', `is ${described(priority)}, not a number. Lower is served first.`);
 }
 
 // How a request gets its room: its cached blocks are pinned, what lower tiers hold is on its way, the rest is

@@ -5,6 +5,7 @@
  */
 
 import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
+import { inputError } from '../runtime/errors.ts';
 import { Entry, type ReadableBlock, TierKVError } from '../runtime/index.ts';
 import { described } from '../runtime/options.ts';
 import type { RequestContext } from './context.ts';
@@ -90,10 +91,7 @@ async function mapped({ stores }: Stores, staging: GPUBuffer): Promise<void> {
     throw new TierKVError(
       'TKV_DEVICE',
       `blocks were not read: ${reason}. Recover the sequence, and read again.`,
-      {
-        field: 'index',
-        cause: error,
-      },
+      { field: 'index', cause: error },
     );
   }
 }
@@ -121,11 +119,10 @@ export function writeBytes(context: Stores, { slot, sizeClass }: TopPlace, bytes
 function requireDone(given: unknown, field: string): void {
   if (typeof (given as { readonly then?: unknown } | null | undefined)?.then !== 'function') return;
   Promise.resolve(given).catch(() => {});
-  throw new TierKVError(
-    'TKV_INPUT',
-    `${field} is a function that goes on after it returns, and the bytes are its own during the call alone. ` +
+  throw inputError(
+    field,
+    `is a function that goes on after it returns, and the bytes are its own during the call alone. ` +
       'Await what it needs before the call, and pass a function that is not async.',
-    { field },
   );
 }
 
@@ -133,10 +130,9 @@ function requireWhole(bytes: Uint8Array, blockBytes: number): Uint8Array {
   const isBytes = bytes instanceof Uint8Array;
   if (isBytes && bytes.byteLength === blockBytes) return bytes;
   const given = isBytes ? `has ${bytes.byteLength} bytes` : `is ${described(bytes)}`;
-  throw new TierKVError(
-    'TKV_INPUT',
-    `bytes ${given}, and the block has ${blockBytes}. Pass a Uint8Array of that many bytes whose buffer is not detached.`,
-    { field: 'bytes' },
+  throw inputError(
+    'bytes',
+    `${given}, and the block has ${blockBytes}. Pass a Uint8Array of that many bytes whose buffer is not detached.`,
   );
 }
 

@@ -4,7 +4,8 @@
  * written again: a sequence that goes on within one gets a private copy.
  */
 
-import { Entry, TierKVError } from '../runtime/index.ts';
+import { inputError } from '../runtime/errors.ts';
+import { Entry } from '../runtime/index.ts';
 import { described } from '../runtime/options.ts';
 import {
   freshKeys,
@@ -123,11 +124,8 @@ export async function truncate(
 
 function requireTokens(field: string, tokens: number, length: number): void {
   if (Number.isInteger(tokens) && tokens >= 0 && tokens <= length) return;
-  throw new TierKVError(
-    'TKV_INPUT',
-    `${field} is ${described(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
-    {
-      field,
-    },
+  throw inputError(
+    field,
+    `is ${described(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
   );
 }

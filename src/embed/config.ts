@@ -29,7 +29,7 @@ import {
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 import type { MigratorOptions } from '../views/index.ts';
 import { checkMigratorOptions } from '../views/migrationPlan.ts';
-import { type ExplainMemory, explainMemoryNames } from './explaining.ts';
+import { checkedMemory, type ExplainMemory } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './tenancy.ts';
 
@@ -155,7 +155,7 @@ export function checkedRuntimeConfig(config: KVRuntimeConfig): KVRuntimeConfig {
   requireFlag(config.scrub, 'scrub', 'TKV_CONFIG');
   requireFlag(config.tokenIds, 'tokenIds', 'TKV_CONFIG');
   const { explain } = config;
-  if (typeof explain === 'object') requireOptions(explain, explainMemoryNames, 'explain', 'TKV_CONFIG');
+  if (typeof explain === 'object') checkedMemory(explain);
   else requireFlag(explain, 'explain', 'TKV_CONFIG');
   for (const name of ['wrapStores', 'notice'] as const) {
     const given = config[name];

@@ -25,6 +25,9 @@ import { optionNames, requireOptions } from '../runtime/options.ts';
 import { type RequestContext, tokensToFind } from './context.ts';
 import type { RequestWatch } from './observability.ts';
 
+const BLOCKS_DEFAULT = 65_536;
+const TOKENS_DEFAULT = 1_048_576;
+
 export interface ExplainMemory {
   /** Blocks that are remembered; some 300 bytes each. Default 65,536. */
   readonly blocks?: number | undefined;
@@ -32,10 +35,20 @@ export interface ExplainMemory {
   readonly tokens?: number | undefined;
 }
 
-export const explainMemoryNames: readonly string[] = optionNames<ExplainMemory>({
-  blocks: true,
-  tokens: true,
-});
+const explainMemoryNames = optionNames<ExplainMemory>({ blocks: true, tokens: true });
+
+/** The bounds, with their defaults. @throws TKV_CONFIG for one that is wrong */
+export function checkedMemory(memory: ExplainMemory): { readonly blocks: number; readonly tokens: number } {
+  const { blocks = BLOCKS_DEFAULT, tokens = TOKENS_DEFAULT } = requireOptions(
+    memory,
+    explainMemoryNames,
+    'explain',
+    'TKV_CONFIG',
+  );
+  requireInteger('explain.blocks', blocks, 16, 2 ** 24);
+  requireInteger('explain.tokens', tokens, 0, 2 ** 30);
+  return { blocks, tokens };
+}
 
 export interface TokensToExplain {
   readonly tenant: string;
@@ -45,8 +58,6 @@ export interface TokensToExplain {
 
 const tokensToExplainNames = optionNames<TokensToExplain>({ tenant: true, extras: true });
 
-const BLOCKS_DEFAULT = 65_536;
-const TOKENS_DEFAULT = 1_048_576;
 /** Tenants, and kinds of extras, under which tokens are looked for: each costs the hashes of a prompt. */
 const TWINS_TRIED = 64;
 
@@ -70,14 +81,8 @@ export class RuntimeExplainer {
 
   /** @throws TKV_CONFIG for a bound that is wrong */
   constructor(context: RequestContext, model: string, memory: ExplainMemory) {
-    const { blocks = BLOCKS_DEFAULT, tokens = TOKENS_DEFAULT } = requireOptions(
-      memory,
-      explainMemoryNames,
-      'explain',
-      'TKV_CONFIG',
-    );
-    requireInteger('explain.blocks', blocks, 16, 2 ** 24);
-    this.#tokensMost = requireInteger('explain.tokens', tokens, 0, 2 ** 30);
+    const { blocks, tokens } = checkedMemory(memory);
+    this.#tokensMost = tokens;
     this.model = model;
     this.#context = context;
     this.#history = new BlockHistory(context.manager, { blocks, requestBlocks: blocks });

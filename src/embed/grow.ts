@@ -3,6 +3,7 @@
  * Keys are made when a block is sealed, of the tokens that the sequence has then.
  */
 
+import { inputError } from '../runtime/errors.ts';
 import { Entry, type KeyElements, requireElements, TierKVError } from '../runtime/index.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import {
@@ -53,11 +54,10 @@ async function appendAlone(
   await settled(context, sequence);
   const at = sequence.tokens.firstDifference(tokens);
   if (at !== -1) {
-    throw new TierKVError(
-      'TKV_INPUT',
-      `tokens[${at}] is ${described(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
+    throw inputError(
+      `tokens[${at}]`,
+      `is ${described(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
         'Pass all tokens of the sequence and the new ones behind them; take tokens back with truncate first.',
-      { field: `tokens[${at}]` },
     );
   }
   requireFits(context, Math.ceil(tokens.length / context.blockTokens));
@@ -145,13 +145,7 @@ interface CheckedEntry {
 /** @throws TKV_INPUT naming the invalid entry */
 function entriesOf(context: RequestContext, asked: readonly StepEntry[]): CheckedEntry[] {
   if (!Array.isArray(asked)) {
-    throw new TierKVError(
-      'TKV_INPUT',
-      'entries must be an array. Pass { sequence, tokens } for each sequence.',
-      {
-        field: 'entries',
-      },
-    );
+    throw inputError('entries', 'must be an array. Pass { sequence, tokens } for each sequence.');
   }
   const seen = new Set<KVSequence>();
   return asked.map((entry: StepEntry | undefined | null, i) => {
@@ -162,13 +156,7 @@ function entriesOf(context: RequestContext, asked: readonly StepEntry[]): Checke
     }
     const sequence = stateOf(context, named as KVSequence, field);
     if (seen.has(sequence)) {
-      throw new TierKVError(
-        'TKV_INPUT',
-        `${field} is in the batch twice. Pass its new tokens in one entry.`,
-        {
-          field,
-        },
-      );
+      throw inputError(field, `is in the batch twice. Pass its new tokens in one entry.`);
     }
     seen.add(sequence);
     const { tokens } = entry as StepEntry;

@@ -17,7 +17,7 @@ import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import type { CacheExplanation } from '../explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
-import { requireInteger } from '../runtime/errors.ts';
+import { inputError, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type BlockTable,
@@ -131,10 +131,7 @@ export interface LookupOptions {
   readonly extras?: RequestExtras | undefined;
 }
 
-const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({
-  tenant: true,
-  extras: true,
-});
+const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({ tenant: true, extras: true });
 
 /** @throws TKV_INPUT for a block that the sequence does not have, TKV_UNKNOWN_ID where it has ended */
 function requireBlock(sequence: SequenceState, index: number): void {
@@ -151,13 +148,7 @@ function groupOf(context: RequestContext, sequence: KVSequence, group: number): 
   const found = Number.isSafeInteger(group) ? groups[group] : undefined;
   if (found !== undefined) return found;
   const { length } = groups;
-  throw new TierKVError(
-    'TKV_INPUT',
-    `group is ${described(group)}, and there are ${length}. Count them from 0.`,
-    {
-      field: 'group',
-    },
-  );
+  throw inputError('group', `is ${described(group)}, and there are ${length}. Count them from 0.`);
 }
 
 export interface NextPartOptions extends WaitOptions {
@@ -372,12 +363,7 @@ export class KVRuntime implements AsyncDisposable {
    * `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
-    const state = stateOf(this.#context, sequence);
-    this.#context.computing.end(state);
-    dropTail(this.#context, state);
-    for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
-    state.ended = true;
-    state.watch?.ended(this.nowUs(), 'cancelled');
+    releaseSequence(this.#context, stateOf(this.#context, sequence), 'cancelled');
   }
 
   // The bytes of a sequence's blocks, for a process that computes KV itself.
@@ -823,11 +809,14 @@ export class KVRuntime implements AsyncDisposable {
     this.#closing.abort(new TierKVError('TKV_STATE', 'the runtime is closed. Open another one.'));
     this.#scheduler?.close();
     this.#context.migration?.stop();
-    await this.#context.keeper.close();
-    await this.idle();
-    await this.stores[Symbol.asyncDispose]();
-    this.#events.close();
-    this.#log?.close();
+    try {
+      await this.#context.keeper.close();
+      await this.idle();
+      await this.stores[Symbol.asyncDispose]();
+    } finally {
+      this.#events.close();
+      this.#log?.close();
+    }
   }
 }
 

@@ -21,7 +21,6 @@ export interface GroupUnits {
   readonly groups: readonly LayerGroup[];
   /** Bytes of a unit of each size class. */
   readonly unitBytes: readonly number[];
-  /** Size class of each group. */
   readonly sizeClass: readonly number[];
   readonly pageBytes: number;
 }

@@ -94,7 +94,6 @@ export class CacheEvents {
     this.#book = book;
   }
 
-  /** The listener for the manager. */
   get listener(): Pick<ManagerListener, 'stored' | 'removed' | 'used'> {
     return {
       stored: (position, { key: words, parent: parentWords, tokens, bytes }) => {
@@ -201,7 +200,8 @@ class EventReader implements AsyncIterableIterator<CacheEvent | BlockUseEvent> {
   #first = 0;
   /** Events that come before all others, the last one first. */
   #state: CacheEvent[] = [];
-  #wake: (() => void) | null = null;
+  /** Calls of `next` that wait: there may be several at a time. */
+  readonly #waiting: (() => void)[] = [];
   #ended = false;
 
   constructor(capacity: number, onEnd: () => void) {
@@ -221,23 +221,24 @@ class EventReader implements AsyncIterableIterator<CacheEvent | BlockUseEvent> {
       this.#events = this.#events.slice(this.#first);
       this.#first = 0;
     }
-    this.#wake?.();
+    this.#wake();
   }
 
   end(): void {
     this.#ended = true;
     this.#onEnd();
-    this.#wake?.();
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiting.splice(0)) wake();
   }
 
   async next(): Promise<IteratorResult<CacheEvent | BlockUseEvent>> {
     const known = this.#state.pop();
     if (known !== undefined) return { done: false, value: known };
     while (this.#first === this.#events.length && !this.#ended) {
-      await new Promise<void>((wake) => {
-        this.#wake = wake;
-      });
-      this.#wake = null;
+      await new Promise<void>((wake) => this.#waiting.push(wake));
     }
     if (this.#first === this.#events.length) return { done: true, value: undefined };
     return { done: false, value: this.#events[this.#first++] };
@@ -279,11 +280,7 @@ export function openDecisionLog(
     throw new TierKVError(
       'TKV_IO',
       `log cannot be written (${why}). Name a file in a directory that exists.`,
-      {
-        field: 'log',
-        path,
-        cause,
-      },
+      { field: 'log', path, cause },
     );
   }
   let isWritten = true;

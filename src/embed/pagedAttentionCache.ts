@@ -3,7 +3,7 @@
  * have each in an array of its own, `[layer][head][token][headDim]`.
  */
 
-import { configError, requireInteger } from '../runtime/errors.ts';
+import { configError, inputError, requireInteger } from '../runtime/errors.ts';
 import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
 import { requireShapes } from '../runtime/options.ts';
@@ -262,7 +262,5 @@ export class PagedAttentionCache
 
 function requireBytes(field: string, bytes: Uint8Array, length: number): void {
   if (bytes instanceof Uint8Array && bytes.length === length) return;
-  throw new TierKVError('TKV_INPUT', `${field} is not ${length} bytes. Pass that half of a block.`, {
-    field,
-  });
+  throw inputError(field, `is not ${length} bytes. Pass that half of a block.`);
 }

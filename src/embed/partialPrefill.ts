@@ -317,13 +317,24 @@ export function dropTail({ manager, nowUs }: RequestContext, sequence: SequenceS
   });
 }
 
-/** Ends a sequence: its sealed blocks stay cached, here and below; blocks never sealed are gone. */
-export function releaseSequence(context: RequestContext, sequence: SequenceState): void {
+/**
+ * Ends a sequence: its sealed blocks stay cached, here and below; blocks never sealed are gone.
+ * @param how `cancelled` also gives up loads that no other sequence waits for
+ */
+export function releaseSequence(
+  context: RequestContext,
+  sequence: SequenceState,
+  how: 'released' | 'cancelled' = 'released',
+): void {
+  const { manager, nowUs } = context;
   context.computing.end(sequence);
   dropTail(context, sequence);
-  for (const { table } of sequence.groups) context.manager.release(table, context.nowUs());
+  for (const { table } of sequence.groups) {
+    if (how === 'cancelled') manager.cancel(table, nowUs());
+    else manager.release(table, nowUs());
+  }
   sequence.ended = true;
-  sequence.watch?.ended(context.nowUs(), 'released');
+  sequence.watch?.ended(nowUs(), how);
 }
 
 /** The sequence ends after `tokens` tokens now: a tail with more of them is not its own any more. */

@@ -30,7 +30,7 @@ import { bytesOf, type RequestContext } from './context.ts';
 import { seal } from './grow.ts';
 import { throwIfAborted, type WaitOptions } from './managerLoop.ts';
 import { RequestObservers } from './observability.ts';
-import type { SequenceState } from './sequenceState.ts';
+import { releaseSequence } from './partialPrefill.ts';
 
 export interface StateOptions extends WaitOptions {
   /** Who may share this state: from your own authentication. */
@@ -328,7 +328,7 @@ async function store(
     }
     if ((await seal(context, sequence)) === 'done') return;
   } finally {
-    end(context, sequence);
+    releaseSequence(context, sequence);
   }
   throw new TierKVError('TKV_DEVICE', 'the device was lost while the state was written. Store it again.', {
     field: 'state',
@@ -388,15 +388,8 @@ async function load(
     });
     return true;
   } finally {
-    end(context, sequence);
+    releaseSequence(context, sequence);
   }
-}
-
-function end(context: RequestContext, sequence: SequenceState): void {
-  context.computing.end(sequence);
-  for (const { table } of sequence.groups) context.manager.release(table, context.nowUs());
-  sequence.ended = true;
-  sequence.watch?.ended(context.nowUs(), 'released');
 }
 
 function padded(bytes: Uint8Array, size: number): Uint8Array {

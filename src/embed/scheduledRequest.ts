@@ -1,6 +1,6 @@
 /** A request of the scheduler: its tokens, their keys, and the block table that kernels read. */
 
-import { requireInteger } from '../runtime/errors.ts';
+import { inputError, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type KeyChain,
@@ -9,7 +9,6 @@ import {
   requireElements,
   type Sequence,
   type ServingRequest,
-  TierKVError,
 } from '../runtime/index.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import { type DeviceBlockTable, notOnTop, placesIn, type RequestContext, readableBlocks } from './context.ts';
@@ -79,7 +78,7 @@ export class ScheduledRequest implements ServingRequest {
     this.id = requireId(request.id);
     requireElements(request.tokens);
     if (request.tokens.length === 0) {
-      throw new TierKVError('TKV_INPUT', 'tokens are empty. Pass at least one token.', { field: 'tokens' });
+      throw inputError('tokens', 'are empty. Pass at least one token.');
     }
     [this.#chain] = context.chains.of(request.tenant, request.extras);
     this.tenant = request.tenant;
@@ -145,16 +144,12 @@ export class ScheduledRequest implements ServingRequest {
 
 function requireId(id: string): string {
   if (typeof id === 'string' && id !== '') return id;
-  throw new TierKVError('TKV_INPUT', `id is ${described(id)}. Give the request an id that is text.`, {
-    field: 'id',
-  });
+  throw inputError('id', `is ${described(id)}. Give the request an id that is text.`);
 }
 
 function checkedStops(tokens: readonly number[] = []): readonly number[] {
   if (!Array.isArray(tokens)) {
-    throw new TierKVError('TKV_INPUT', 'stopTokens must be an array. Pass token ids.', {
-      field: 'stopTokens',
-    });
+    throw inputError('stopTokens', 'must be an array. Pass token ids.');
   }
   requireTokenIds(tokens, 0, 'stopTokens');
   return tokens;

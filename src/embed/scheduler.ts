@@ -11,7 +11,7 @@
 import { runningClock } from '../backends/runningClock.ts';
 import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
 import { idInUse } from '../runtime/batching/scheduler.ts';
-import { configError } from '../runtime/errors.ts';
+import { configError, inputError } from '../runtime/errors.ts';
 import {
   type AbortResult,
   type ComputeEstimate,
@@ -430,11 +430,7 @@ export interface SampledToken {
   readonly stop?: boolean | undefined;
 }
 
-const sampledTokenNames: readonly string[] = optionNames<SampledToken>({
-  id: true,
-  token: true,
-  stop: true,
-});
+const sampledTokenNames: readonly string[] = optionNames<SampledToken>({ id: true, token: true, stop: true });
 
 export interface FinishedRequest {
   readonly id: string;
@@ -505,9 +501,5 @@ function finishedOf(outcome: StepOutcome<ScheduledRequest>): FinishedRequest[] {
 }
 
 function wrong(field: string, problem: string): TierKVError {
-  return new TierKVError(
-    'TKV_INPUT',
-    `${field} ${problem}. Hand in one token of each request of the plan that samples.`,
-    { field },
-  );
+  return inputError(field, `${problem}. Hand in one token of each request of the plan that samples.`);
 }

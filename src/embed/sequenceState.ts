@@ -4,6 +4,7 @@
  */
 
 import { runningClock } from '../backends/runningClock.ts';
+import { inputError } from '../runtime/errors.ts';
 import {
   type BlockKeys,
   type BlockSealer,
@@ -11,7 +12,6 @@ import {
   type KeyChain,
   type KVManager,
   type Sequence,
-  TierKVError,
   ToldBlocks,
 } from '../runtime/index.ts';
 import { unlessAborted } from './managerLoop.ts';
@@ -141,16 +141,10 @@ export class SequenceState implements KVSequence {
  */
 export function stateOf(home: SequenceHome, sequence: KVSequence, field = 'sequence'): SequenceState {
   if (!(sequence instanceof SequenceState)) {
-    throw new TierKVError('TKV_INPUT', `${field} must be a sequence. Pass what begin or fork gave.`, {
-      field,
-    });
+    throw inputError(field, `must be a sequence. Pass what begin or fork gave.`);
   }
   if (sequence.belongsTo(home)) return sequence;
-  throw new TierKVError(
-    'TKV_INPUT',
-    `${field} belongs to another runtime. Pass it to the runtime whose begin or fork gave it.`,
-    { field },
-  );
+  throw inputError(field, `belongs to another runtime. Pass it to the runtime whose begin or fork gave it.`);
 }
 
 // Blocks that some request is computing now. Another request with the same prompt can wait for them instead

@@ -4,7 +4,7 @@
  * tenants not met for long are given up and made again when they come back.
  */
 
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, inputError, type TierKVError } from '../runtime/errors.ts';
 import {
   elementAt,
   KeyChain,
@@ -233,11 +233,10 @@ export function requireTokenId(token: number, field: string): void {
 }
 
 function badToken(field: string, token: unknown): TierKVError {
-  return new TierKVError(
-    'TKV_INPUT',
-    `${field} is ${described(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
+  return inputError(
+    field,
+    `is ${described(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
       `the tokenizer gave them.`,
-    { field },
   );
 }
 
@@ -277,9 +276,7 @@ export class SharingGroups {
     const group = this.#groupOf.get(tenant);
     if (group !== undefined) return group;
     if (this.#groupOf.size > 0 && typeof tenant === 'string' && tenant.startsWith(GROUP)) {
-      throw new TierKVError('TKV_INPUT', 'tenant begins with a zero character. Name tenants without.', {
-        field: 'tenant',
-      });
+      throw inputError('tenant', 'begins with a zero character. Name tenants without.');
     }
     return tenant;
   }

@@ -26,8 +26,10 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import { classifierOptionsNames } from '../views/hotColdClassifier.ts';
 import {
   checkMigratorOptions,
+  HotColdClassifier,
   type KVPoolConfig,
   type MigratorOptions,
   MultiGranularKVPool,
@@ -165,6 +167,12 @@ const tieredStorageConfigNames: readonly string[] = optionNames<TieredStorageCon
   sink: true,
 });
 
+/** The thresholds of the pool's classifier, and what the storage says of its migration. */
+export function migratorOptionsOf({ pool, migration }: TieredStorageConfig): MigratorOptions {
+  const thresholds = Object.entries(pool).filter(([name]) => classifierOptionsNames.includes(name));
+  return { ...Object.fromEntries(thresholds), ...(migration === false ? {} : migration) };
+}
+
 export interface OpenTiers {
   readonly set: TierSet;
   readonly pool: MultiGranularKVPool;
@@ -179,6 +187,7 @@ export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers>
   requireObject(config.pool, 'pool', 'TKV_CONFIG');
   const set = tierSet(config.tiers);
   if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
+  new HotColdClassifier(migratorOptionsOf(config)); // refuses thresholds before anything is opened
   const { hbm, ddr, nvme } = set;
   const [a, b] = crypto.getRandomValues(new Uint32Array(2));
   const poolConfig: KVPoolConfig = {

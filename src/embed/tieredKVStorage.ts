@@ -11,6 +11,7 @@
  *     const [bytes] = await storage.readBlocks(blocks, 'ddr');   // they lie in host memory now
  */
 
+import { inputError } from '../runtime/errors.ts';
 import {
   boxBytes,
   countRuns,
@@ -27,14 +28,12 @@ import {
   writeCopyRuns,
 } from '../runtime/index.ts';
 import { described, requireShapes, requireText } from '../runtime/options.ts';
-import { classifierOptionsNames } from '../views/hotColdClassifier.ts';
 import {
   type CommitOptions,
   type KVBlockDescriptor,
   KVMigrator,
   type MigrationPlan,
   type MigrationResult,
-  type MigratorOptions,
   type MoveEnd,
   type MultiGranularKVPool,
   type PoolUnit,
@@ -45,6 +44,7 @@ import { processAlarm } from './managerLoop.ts';
 import { copyOfTokens } from './tenancy.ts';
 import {
   estimatedLatencyUs,
+  migratorOptionsOf,
   type OpenTiers,
   openTiers,
   type StorageBackend,
@@ -260,10 +260,10 @@ export class TieredKVStorage implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#migration?.stop();
+    await using stores = this.#open.stores;
     await this.#open.keeper.close();
     await this.idle();
-    await this.#open.stores.nvme?.sync();
-    await this.#open.stores[Symbol.asyncDispose]();
+    await stores.nvme?.sync();
   }
 
   async #read(blocks: readonly KVBlockDescriptor[]): Promise<Uint8Array[]> {
@@ -305,16 +305,6 @@ function notMoved(block: KVBlockDescriptor, tier: StorageTier, reason: string): 
     reason === 'full' ? 'Let blocks go, or move others away first.' : 'Commit it first, or compute it again.';
   const message = `block ${block.blockId} did not come to ${tier}: ${reason}. ${remedy}`;
   return new TierKVError(code, message, { field: 'blocks' });
-}
-
-function inputError(field: string, problem: string): TierKVError {
-  return new TierKVError('TKV_INPUT', `${field} ${problem}`, { field });
-}
-
-/** The thresholds of the pool's classifier, and what the storage says of its migration. */
-function migratorOptionsOf({ pool, migration }: TieredStorageConfig): MigratorOptions {
-  const thresholds = Object.entries(pool).filter(([name]) => classifierOptionsNames.includes(name));
-  return { ...Object.fromEntries(thresholds), ...(migration === false ? {} : migration) };
 }
 
 // Bytes of boxes between a block's packed bytes and those of its units: `[layer][head][K,V][token][headDim]`

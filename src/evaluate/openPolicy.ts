@@ -7,7 +7,7 @@ import { preset, withItsScheduler } from '../evolve/bundle/presets.ts';
 import { parseBundle } from '../evolve/bundle/readBundle.ts';
 import { unreadable } from '../files/inputErrors.ts';
 import { readBytes, readText } from '../files/inputs.ts';
-import { TierKVError, unknownName } from '../runtime/errors.ts';
+import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import { requireShapes } from '../runtime/options.ts';
 import type { PolicyLanguage } from '../sandbox/program.ts';
 
@@ -25,13 +25,35 @@ const languages: Readonly<Record<string, PolicyLanguage>> = {
 export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundle {
   requireShapes({ asked, slot }, { asked: 'text', slot: 'text?' });
   const extension = path.extname(asked);
-  if (extension === '.json') return parseBundle(readText(asked), asked);
+  if (extension === '.json') {
+    const text = readText(asked);
+    try {
+      return parseBundle(text, asked);
+    } catch (error) {
+      if (!isPlan(text)) throw error;
+      throw configError(
+        'policy',
+        `is ${asked}, which is a plan of evaluation`,
+        `Give it as --plan ${asked}.`,
+      );
+    }
+  }
   if (!Object.hasOwn(languages, extension)) return preset(asked);
   const found = policySlots.find((each): each is PolicySlot => each === slot);
   if (found === undefined) throw unknownName('--slot', slot, policySlots);
   const language = languages[extension];
   const source = language === 'wasm' ? bytesOf(asked) : readText(asked);
   return { name: path.basename(asked), ...withItsScheduler(found, { type: 'code', language, source }) };
+}
+
+/** Whether a text that is not a bundle has what plans have, and bundles do not. */
+function isPlan(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && ('workloads' in value || 'suites' in value);
+  } catch {
+    return false;
+  }
 }
 
 function bytesOf(file: string): string {

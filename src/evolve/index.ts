@@ -137,110 +137,24 @@ export {
   type SearchState,
 } from './search/breeding.ts';
 export { SearchBudget, TimeIsUp } from './search/budget.ts';
-export {
-  askCma,
-  type CmaState,
-  cmaPopulation,
-  cmaSpread,
-  identity,
-  type Matrix,
-  newCma,
-  symmetricEigen,
-  tellCma,
-} from './search/cmaEs.ts';
-export {
-  askStrategy,
-  newStrategy,
-  type StrategyParent,
-  type StrategyState,
-  strategySpread,
-  tellStrategy,
-} from './search/evolutionStrategy.ts';
-export {
-  type BundleChild,
-  bundlesWithOneMoreTerm,
-  type Candidate,
-  contentKey,
-  echoOf,
-  type Individual,
-  individualOf,
-  kindOf,
-  NumberSpace,
-  nameOfSpec,
-  type Origin,
-  ofManyKinds,
-  type SlotGuide,
-  type SlotGuides,
-  varyBundle,
-} from './search/individual.ts';
-export { print, printProgram } from './search/printer.ts';
-export {
-  crossPrograms,
-  fieldsRead,
-  mutateProgram,
-  numbersOf,
-  type ProgramChild,
-  type ProgramFields,
-  withNumbers,
-  withOneMoreTerm,
-} from './search/programs.ts';
-export {
-  type BySetting,
-  barsOf,
-  behaviourOf,
-  bestOfEach,
-  type CaseScores,
-  caseScoresOf,
-  leadersOf,
-  type Raced,
-  type Rung,
-  race,
-  rungsOf,
-  rungsWithBars,
-  standingOf,
-} from './search/racing.ts';
+export type { Individual, Origin, SlotGuide, SlotGuides } from './search/individual.ts';
+export type { ProgramFields } from './search/programs.ts';
+export type { BySetting, Rung } from './search/racing.ts';
 export { Search } from './search/search.ts';
-export { crossings, firstPolicies, presetsInContext, slotGuides } from './search/seeds.ts';
+export { firstPolicies, slotGuides } from './search/seeds.ts';
 export {
   type BranchState,
-  cellOf,
-  crowdingDistances,
   dominates,
   type Elite,
-  elitesOf,
   type FeatureAxis,
   type Grid,
   hypervolume,
   type IslandsState,
-  migrate,
-  newBranch,
-  newIslands,
   type Objectives,
-  offer,
   paretoRanks,
-  pickElite,
-  qdScore,
-  rankAndCrowd,
-  stepBranch,
-  survivors,
 } from './search/selection.ts';
+export type { TreeAction, TreeFeature, TreeVocabulary } from './search/trees.ts';
 export {
-  crossTrees,
-  depthOf,
-  isBranch,
-  mutateTree,
-  nodesOf,
-  replaceNode,
-  type TreeAction,
-  type TreeChild,
-  type TreeFeature,
-  type TreeVocabulary,
-} from './search/trees.ts';
-export {
-  answerOf,
-  bundleOfTexts,
-  checkFrozen,
-  combinedScore,
   EvaluationService,
   type RequestId,
   type Response,
@@ -251,10 +165,6 @@ export {
 } from './serve.ts';
 export {
   defaultSummary,
-  type Issue,
-  issuesOf,
-  type Pattern,
-  patternsOf,
   type RequestFact,
   type RunFacts,
   type SummaryConfig,

@@ -57,21 +57,12 @@ function finite(metrics: Readonly<Record<string, number>>): Record<string, numbe
   );
 }
 
-export function answerOf(
+function answerOf(
   evaluation: Evaluation,
   bundle: PolicyBundle,
   objectives: readonly string[],
   artifacts: Readonly<Record<string, string>>,
 ): ServiceAnswer {
-  requireShapes(
-    { evaluation, bundle, objectives, artifacts },
-    {
-      evaluation: { policyId: 'text', score: 'number' },
-      bundle: 'object',
-      objectives: ['text'],
-      artifacts: 'object',
-    },
-  );
   const { error, score, metrics, cases = [], policyId } = evaluation;
   if (error !== undefined)
     return { ...failure(error, Object.keys(metrics), objectives), policy_hash: policyId };
@@ -123,8 +114,7 @@ function failureText({ kind, message, line }: EvaluationError): string {
 export type Texts = Readonly<Record<string, string>>;
 
 /** @throws TKV_CONFIG with the field at fault */
-export function bundleOfTexts(texts: Texts, base: PolicyBundle): PolicyBundle {
-  requireShapes({ texts, base }, { texts: 'object', base: 'object' });
+function bundleOfTexts(texts: Texts, base: PolicyBundle): PolicyBundle {
   const slots: Record<string, unknown> = {};
   for (const [slot, text] of Object.entries(texts)) {
     if (!policySlots.some((name) => name === slot)) throw unknownName('candidate', slot, policySlots);
@@ -176,8 +166,7 @@ function frozenLines(text: string): FrozenLine[] {
  * Compares the text outside the marked blocks. An original without blocks may be edited everywhere.
  * @throws PolicyError frozen_region_edited with the line
  */
-export function checkFrozen(slot: string, text: string, original: string): void {
-  requireShapes({ slot, text, original }, { slot: 'text', text: 'text', original: 'text' });
+function checkFrozen(slot: string, text: string, original: string): void {
   if (!original.split('\n').some((line) => START.test(line))) return;
   const before = frozenLines(original);
   const after = frozenLines(text);
@@ -195,16 +184,36 @@ export function checkFrozen(slot: string, text: string, original: string): void 
   );
 }
 
+/** Reads a bundle whose programs may differ from their originals inside the marked blocks only. */
+function bundleOf(json: unknown, originals: Texts): PolicyBundle {
+  const bundle = readBundle(json);
+  for (const slot of policySlots) {
+    const spec = bundle[slot];
+    if (originals[slot] === undefined || spec === undefined) continue;
+    checkFrozen(slot, spec.type === 'code' ? spec.source : JSON.stringify(spec), originals[slot]);
+  }
+  return bundle;
+}
+
 // Requests of the wire, checked field by field.
 
 /** A number, a text, or null, by which a client finds the request of an answer. */
 export type RequestId = number | string | null;
 
-const methods = ['evaluate', 'validate', 'describe', 'baseline', 'cancel', 'status', 'shutdown'] as const;
+/** Methods, each with the names of its parameters. */
+const methods = {
+  evaluate: ['candidate', 'bundle', 'suite', 'cases', 'frozen', 'limits'],
+  validate: ['candidate', 'bundle', 'frozen'],
+  describe: ['slots'],
+  baseline: ['suite', 'cases', 'limits'],
+  cancel: ['id'],
+  status: [],
+  shutdown: [],
+} as const;
 /** Suites that frameworks may ask for. The hidden suite is for the final judgement. */
 const suites: readonly SuiteName[] = ['train', 'validation'];
 
-type ServiceMethod = (typeof methods)[number];
+type ServiceMethod = keyof typeof methods;
 type Params = Readonly<Record<string, unknown>>;
 
 function idOf(request: unknown): RequestId {
@@ -218,10 +227,14 @@ function checked(request: unknown): { method: ServiceMethod; params: Params } {
     throw configError('request', 'must be an object', 'Send {"id", "method", "params"}.');
   }
   const { method, params = {} } = request as { method?: unknown; params?: unknown };
-  const known = methods.find((name) => name === method);
-  if (known === undefined) throw unknownName('method', String(method), methods);
+  const names = Object.keys(methods) as ServiceMethod[];
+  const known = names.find((name) => name === method);
+  if (known === undefined) throw unknownName('method', String(method), names);
   if (typeof params !== 'object' || params === null || Array.isArray(params)) {
     throw configError('params', 'must be an object', 'Send one, or leave it out.');
+  }
+  for (const name of Object.keys(params)) {
+    if (!methods[known].some((each) => each === name)) throw unknownName('params', name, methods[known]);
   }
   return { method: known, params: params as Params };
 }
@@ -246,10 +259,23 @@ function casesOf(value: unknown, known: readonly string[]): readonly unknown[] |
 }
 
 function wallMsOf(limits: unknown): number | undefined {
-  if (typeof limits !== 'object' || limits === null || !('wallMs' in limits)) return undefined;
-  const { wallMs } = limits;
+  if (limits === undefined) return undefined;
+  requireOptions(limits as object, ['wallMs'], 'params.limits', 'TKV_CONFIG');
+  const { wallMs } = limits as { readonly wallMs?: unknown };
+  if (wallMs === undefined) return undefined;
   if (typeof wallMs === 'number' && wallMs >= 1 && wallMs <= 86_400_000) return wallMs;
   throw configError('params.limits.wallMs', `is ${String(wallMs)}`, 'Give it from 1 to 86400000 ms.');
+}
+
+/** The original texts that candidates are compared with. */
+function originalsOf(frozen: unknown): Texts {
+  if (frozen === undefined) return {};
+  requireOptions(frozen as object, policySlots, 'params.frozen', 'TKV_CONFIG');
+  for (const [slot, text] of Object.entries(frozen as object)) {
+    if (typeof text === 'string') continue;
+    throw configError(`params.frozen.${slot}`, 'must be a string', 'Give the program that it began as.');
+  }
+  return frozen as Texts;
 }
 
 function slotsOf(value: unknown): readonly PolicySlot[] {
@@ -327,7 +353,7 @@ export class EvaluationService {
   async #run(id: RequestId, method: ServiceMethod, params: Params): Promise<unknown> {
     switch (method) {
       case 'evaluate':
-        return this.#evaluate(id, params, (read) => read());
+        return this.#evaluate(id, params, this.#reader(params));
       case 'baseline':
         return this.#evaluate(id, params, () => baseline);
       case 'validate':
@@ -371,31 +397,30 @@ export class EvaluationService {
     if (controllers?.size === 0) this.#running.delete(id);
   }
 
-  #read(params: Params): PolicyBundle {
-    const { bundle, candidate, frozen } = params;
-    if (bundle !== undefined) return readBundle(bundle);
+  /** @returns a function that reads the candidate, whose errors are the candidate's */
+  #reader({ frozen, bundle, candidate }: Params): () => PolicyBundle {
+    const originals = originalsOf(frozen);
+    return () => (bundle === undefined ? this.#ofTexts(candidate, originals) : bundleOf(bundle, originals));
+  }
+
+  #ofTexts(candidate: unknown, originals: Texts): PolicyBundle {
     if (typeof candidate !== 'object' || candidate === null || Array.isArray(candidate)) {
       throw configError('params.candidate', 'is missing', 'Give it a text for each slot, or give a bundle.');
     }
     const texts = candidate as Texts;
-    const originals = (frozen ?? {}) as Texts;
     for (const [slot, original] of Object.entries(originals)) {
       if (typeof texts[slot] === 'string') checkFrozen(slot, texts[slot], original);
     }
     return bundleOfTexts(texts, this.base);
   }
 
-  async #evaluate(
-    id: RequestId,
-    params: Params,
-    choose: (read: () => PolicyBundle) => PolicyBundle,
-  ): Promise<ServiceAnswer> {
+  async #evaluate(id: RequestId, params: Params, read: () => PolicyBundle): Promise<ServiceAnswer> {
     const suite = suiteOf(params.suite);
     const cases = casesOf(params.cases, this.#options.evaluator.caseIds(suite));
     const wallMs = wallMsOf(params.limits) ?? this.#options.wallMs ?? WALL_MS;
     let bundle: PolicyBundle;
     try {
-      bundle = choose(() => this.#read(params));
+      bundle = read();
       await bindBundle(bundle);
     } catch (error) {
       return this.#failed(errorOf(error));
@@ -452,8 +477,9 @@ export class EvaluationService {
   }
 
   async #validate(params: Params): Promise<{ valid: boolean; error?: EvaluationError }> {
+    const read = this.#reader(params);
     try {
-      await bindBundle(this.#read(params));
+      await bindBundle(read());
       return { valid: true };
     } catch (error) {
       return { valid: false, error: errorOf(error) };

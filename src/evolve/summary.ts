@@ -66,7 +66,7 @@ function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, 
 
 // Issues of a run, the worst first, each with a count, a pattern and a cause.
 
-export interface Issue {
+interface Issue {
   /** Number of requests that it harmed. Issues are sorted by it. */
   readonly weight: number;
   readonly title: string;
@@ -252,11 +252,7 @@ function ofAnomalies({ anomalies }: RunFacts): Issue[] {
   });
 }
 
-export function issuesOf(facts: RunFacts): Issue[] {
-  requireShapes(
-    { facts },
-    { facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' } },
-  );
+function issuesOf(facts: RunFacts): Issue[] {
   const all = [...sloIssues(facts), ...cacheIssues(facts), ...imbalance(facts), ...ofAnomalies(facts)];
   return all.sort((a, b) => b.weight - a.weight || (a.title < b.title ? -1 : 1));
 }
@@ -264,7 +260,7 @@ export function issuesOf(facts: RunFacts): Issue[] {
 // Patterns of bad outcomes: properties of requests and of decisions about them, sorted by their lift. The lift says how
 // many times as frequent a property is among bad requests as among all.
 
-export interface Pattern {
+interface Pattern {
   readonly what: string;
   /** Number of requests with the property, and of bad ones among them. */
   readonly support: number;
@@ -311,25 +307,23 @@ function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact>
 }
 
 /** Properties and pairs, by lift times the root of the bad requests. A pair needs a fifth more lift than each part. */
-export function patternsOf(requests: readonly RequestFact[], most: number): Pattern[] {
-  requireShapes({ requests, most }, { requests: [{ id: 'text', tenant: 'text' }], most: 'number' });
+function patternsOf(requests: readonly RequestFact[], most: number): Pattern[] {
   const bad = badRequests(requests);
   const base = bad.size / Math.max(1, requests.length);
   const tagged = requests.map((request) => ({ request, tags: properties(request) }));
-  const counted = (keys: (tags: readonly string[]) => readonly string[]): Pattern[] => {
-    const flat = tagged.flatMap(({ request, tags }) => keys(tags).map((key) => ({ key, request })));
-    return [...groupBy(flat, ({ key }) => key)].map(([what, all]) => {
+  const counted = (groups: (tags: readonly string[]) => readonly (readonly string[])[]) => {
+    const flat = tagged.flatMap(({ request, tags }) => groups(tags).map((parts) => ({ parts, request })));
+    return [...groupBy(flat, ({ parts }) => parts.join(' and '))].map(([what, all]) => {
       const hits = all.filter(({ request }) => bad.has(request)).length;
-      return { what, support: all.length, bad: hits, lift: hits / all.length / base };
+      const [{ parts }] = all;
+      return { what, parts, support: all.length, bad: hits, lift: hits / all.length / base };
     });
   };
-  const singles = counted((tags) => tags);
+  const singles = counted((tags) => tags.map((tag) => [tag]));
   const liftOf = new Map(singles.map(({ what, lift }) => [what, lift]));
-  const pairs = counted((tags) =>
-    tags.flatMap((a, i) => tags.slice(i + 1).map((b) => `${a} and ${b}`)),
-  ).filter(({ what, lift }) => {
-    return what.split(' and ').every((part) => lift > 1.2 * (liftOf.get(part) ?? 0));
-  });
+  const pairs = counted((tags) => tags.flatMap((a, i) => tags.slice(i + 1).map((b) => [a, b]))).filter(
+    ({ parts, lift }) => parts.every((part) => lift > 1.2 * (liftOf.get(part) ?? 0)),
+  );
   return [...singles, ...pairs]
     .filter(({ support, lift }) => support >= SUPPORT_MIN && lift > 1.1)
     .sort((a, b) => b.lift * Math.sqrt(b.bad) - a.lift * Math.sqrt(a.bad) || (a.what < b.what ? -1 : 1))
@@ -352,11 +346,9 @@ function against(
   show: (value: number) => string,
 ): string {
   if (base === undefined) return `${name} ${show(value)}`;
-  const change = base === 0 ? 0 : value / base - 1;
-  return (
-    `${name} ${show(value)} (baseline ${show(base)}, ` +
-    `${change >= 0 ? '+' : ''}${(100 * change).toFixed(1)}%)`
-  );
+  const change = value / base - 1;
+  const told = base === 0 ? '' : `, ${change >= 0 ? '+' : ''}${(100 * change).toFixed(1)}%`;
+  return `${name} ${show(value)} (baseline ${show(base)}${told})`;
 }
 
 function outcomeLines({ metrics, baseline, targets, requests, caseId, policyId }: RunFacts): string[] {
@@ -525,6 +517,10 @@ interface Section {
 }
 
 export function summarise(facts: RunFacts, config: SummaryConfig = defaultSummary): string {
+  requireShapes(
+    { facts },
+    { facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' } },
+  );
   requireOptions(config, summaryConfigNames, 'config');
   oneOf('strategy', config.strategy, summaryStrategies);
   requireShapes(config, { maxTokens: 'number', focusAreas: ['text'], includeExamples: 'flag' });

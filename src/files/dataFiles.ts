@@ -33,7 +33,6 @@ export function readText(file: string | URL): string {
   return readFileText(file, `data/${file.pathname.slice(data.pathname.length)}`);
 }
 
-/** A file under data/latency. */
 export function latencyDataFile(name: string): URL {
   return new URL(`latency/${name}`, data);
 }
@@ -61,7 +60,6 @@ export function dataFileNames(folder: 'models' | 'hardware'): readonly string[] 
   return found;
 }
 
-/** Names of the models that are shipped. */
 export function modelNames(): readonly string[] {
   return dataFileNames('models');
 }

@@ -431,7 +431,6 @@ interface ServeGenOptions {
   readonly drainTimeoutS?: number;
 }
 
-/** The spec of a folder of ServeGen profiles. */
 export function servegenSpec(folder: string, seed: bigint, options: ServeGenOptions = {}): WorkloadSpec {
   const chunks = servegenChunks(folder);
   const servegen = {

@@ -234,11 +234,7 @@ export function makeDirectory(directory: string, option: string): void {
     throw new TierKVError(
       'TKV_IO',
       `${option} ${directory} cannot be made: ${why}. Name another directory.`,
-      {
-        field: option,
-        path: directory,
-        cause,
-      },
+      { field: option, path: directory, cause },
     );
   }
 }

@@ -103,7 +103,8 @@ export class CacheBook {
 
   #stored(news: KVBlocksStored, tier: number, model: string): Uint8Array[] {
     const { hashes, tokenIds, blockTokens, parent, loraName, salt, extraKeys } = news;
-    if (salt !== null) this.#cutter.salts.told(salt);
+    // a block behind another one may leave out the salt, which the first of its chain has
+    if (parent === null || salt !== null) this.#cutter.salts.told(salt);
     // what else a hash covers, such as an image, does not stand in the tokens of a prompt
     const isMore = (key: unknown): boolean =>
       typeof key !== 'string' || !((salt !== null && key.endsWith(salt)) || key === loraName);

@@ -90,6 +90,8 @@ export interface GatewayConfig {
   readonly trace?: string;
   /** Bytes after which a file of log or trace is moved to its name with a number, and a new one begins; default 2^30. */
   readonly partBytes?: number;
+  /** Is told once of what an operator should know and only running shows; `notes` of the gateway has it from then on. */
+  readonly noted?: (note: string) => void;
   /** Such files that are kept of each, the newest ones; default 0 for all. A log is replayed with all its parts only. */
   readonly keepParts?: number;
 }
@@ -117,6 +119,7 @@ const names = optionNames<GatewayConfig>({
   log: true,
   trace: true,
   partBytes: true,
+  noted: true,
   keepParts: true,
 });
 
@@ -155,6 +158,7 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     seed: 'bigint?',
     log: 'name?',
     trace: 'name?',
+    noted: 'function?',
   });
   requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
   requireFlag(config.tenantsApart, 'tenantsApart', 'TKV_CONFIG');

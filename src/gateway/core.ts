@@ -12,7 +12,6 @@
 
 import { invariant } from '../runtime/errors.ts';
 import { BlockKeys, wordsPerKey } from '../runtime/keys/keyChain.ts';
-import type { ControlCounters } from '../sim/control/controlPlane.ts';
 import { GatewayQueue } from '../sim/control/gatewayQueue.ts';
 import { type MadePolicies, PolicyControlPlane } from '../sim/control/plane.ts';
 import type {
@@ -131,10 +130,6 @@ export class GatewayCore {
   get readsCaches(): readonly string[] {
     const all = [{ name: '', control: this.control }, ...this.#shadows];
     return all.filter(({ control }) => control.wantsCacheEvents).map(({ name }) => name);
-  }
-
-  get counters(): Readonly<ControlCounters> {
-    return this.control.counters;
   }
 
   get traffic(): GlobalRouterMetrics {

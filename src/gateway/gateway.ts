@@ -27,8 +27,12 @@ import { loadTokenizer, PromptCutter, requireSecret, TenantSalts } from './promp
 import type { GatewayOutput, Tell } from './records.ts';
 import { GatewayServer } from './server.ts';
 import { ShadowCounts } from './shadowCounts.ts';
-import type { GatewayCounts } from './status.ts';
+import { countMore, type GatewayCounts } from './status.ts';
 import { type TracedRequest, traceLine } from './trace.ts';
+
+const saltsMissed =
+  'servers name all their blocks by a salt, as where they keep tenants apart, and requests name none: no prompt finds a ' +
+  'block of KV events. Give --tenants FILE with the API keys of the tenants, or let clients send cache_salt';
 
 /** Bytes of a part of log or trace: some million requests. */
 const PART_BYTES = 2 ** 30;
@@ -54,6 +58,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     prefills: 0,
     prefillsFailed: 0,
     fallbacks: new Map(),
+    refused: new Map(),
   };
   /** Undefined without a tokenizer. */
   readonly #chats: FoundTemplate | undefined;
@@ -83,7 +88,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       requireSecret(config.keySecret ?? randomBytes(32)),
       tokenizer === undefined ? null : loadTokenizer(tokenizer),
       this.#chats?.template,
-      new TenantSalts(config.tenants?.values(), config.tenantsApart),
+      new TenantSalts(config.tenants?.values(), config.tenantsApart, () => config.noted?.(saltsMissed)),
     );
     this.#readsKeys = planReadsKeys(plan);
     this.shadows = new ShadowCounts(plan.shadows.map(({ name }) => name));
@@ -281,6 +286,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
         'tenants are taken to share blocks until KV events say otherwise: give --tenants-apart where servers keep them apart',
       );
     }
+    if (this.cutter.salts.areMissed) notes.push(saltsMissed);
     for (const { id, metrics } of this.pool.backends) {
       const blockTokens = metrics?.blockTokens ?? 0;
       if (blockTokens === 0 || blockTokens === plan.blockTokens) continue;
@@ -302,7 +308,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     this.#log?.add(output);
     if (output.out === 'fallback') {
       const name = `${output.policy === '' ? '' : `${output.policy} `}${output.slot} ${output.kind}`;
-      this.counts.fallbacks.set(name, (this.counts.fallbacks.get(name) ?? 0) + 1);
+      countMore(this.counts.fallbacks, name);
       return;
     }
     if (output.out === 'admission' || output.out === 'route') this.shadows.see(output);

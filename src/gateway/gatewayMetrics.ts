@@ -1,7 +1,7 @@
 /** The metrics of a gateway: what became of requests, how long they took, what each server behind it did, where shadows differ. */
 
 import { requestBounds, ValueHistogram } from '../metrics/histogram.ts';
-import { alone, type Metric, type MetricSample, metric } from '../metrics/metric.ts';
+import { type Metric, type MetricSample, metric, single } from '../metrics/metric.ts';
 import type { ShadowTally } from './shadowCounts.ts';
 import type { StatusSource } from './status.ts';
 import type { TracedRequest } from './trace.ts';
@@ -46,7 +46,7 @@ function count(
   read: (of: MeasuredGateway) => number,
   unit = '{request}',
 ): Metric<MeasuredGateway> {
-  return metric<MeasuredGateway>('counter', name(bare), unit, [], help, (of) => alone(read(of)));
+  return single('counter', name(bare), unit, help, read);
 }
 
 function byBackend(
@@ -87,6 +87,15 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     'Requests whose body is not a JSON object, answered with 400.',
     (of) => of.counts.invalid,
   ),
+  metric<MeasuredGateway>(
+    'counter',
+    name('refused_total'),
+    '{request}',
+    ['why'],
+    'Requests that were refused before any decision on them, by the code of their error. They are in no other count.',
+    ({ counts: { refused } }) =>
+      [...refused].map(([why, value]): MetricSample => ({ labels: { why }, value })),
+  ),
   count(
     'rejected_total',
     'Requests that the policy or a full queue turned away.',
@@ -117,13 +126,12 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     'Prompts that one server was to compute for another, which did it itself.',
     (of) => of.counts.prefillsFailed,
   ),
-  metric<MeasuredGateway>(
+  single(
     'gauge',
     name('open_requests'),
     '{request}',
-    [],
     'Requests that have come in and not ended.',
-    (of) => alone(of.openRequests),
+    (of) => of.openRequests,
   ),
   count(
     'prompt_tokens_total',
@@ -138,21 +146,19 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     '{token}',
   ),
   count('generation_tokens_total', 'Tokens of good answers.', (of) => of.measures.outputTokens, '{token}'),
-  metric<MeasuredGateway>(
+  single(
     'histogram',
     name('time_to_first_token_seconds'),
     's',
-    [],
     'From when a request came in until the first token of its streamed answer, in seconds.',
-    (of) => alone(of.measures.timeToFirstToken),
+    (of) => of.measures.timeToFirstToken,
   ),
-  metric<MeasuredGateway>(
+  single(
     'histogram',
     name('request_latency_seconds'),
     's',
-    [],
     'From when a request came in until its answer was passed on whole, in seconds.',
-    (of) => alone(of.measures.endToEnd),
+    (of) => of.measures.endToEnd,
   ),
   metric<MeasuredGateway>(
     'counter',

@@ -54,13 +54,22 @@ export class TenantSalts {
   /** Names of tenants that a body gave as its `cache_salt`: a server that tells them says nothing of tenants. */
   readonly #asked = new Set<string>();
   readonly #isGiven: boolean;
+  readonly #missed: () => void;
   #areApart: boolean;
+  /** Whether servers told of blocks under a salt, and of blocks without one. */
+  #toldSalted = false;
+  #toldPlain = false;
+  #areMissed = false;
 
-  /** @param areApart undefined: from when a server tells of blocks under the name of a tenant */
-  constructor(tenants: Iterable<string> = [], areApart?: boolean) {
+  /**
+   * @param areApart undefined: from when a server tells of blocks under the name of a tenant
+   * @param missed called once, when `areMissed` becomes true
+   */
+  constructor(tenants: Iterable<string> = [], areApart?: boolean, missed: () => void = () => {}) {
     this.#tenants = new Set(tenants);
     this.#isGiven = areApart !== undefined;
     this.#areApart = areApart ?? false;
+    this.#missed = missed;
   }
 
   /** Whether the prompts of two tenants share no block. */
@@ -73,15 +82,33 @@ export class TenantSalts {
     return this.#tenants.size > 0 && !this.#isGiven && !this.#areApart;
   }
 
+  /**
+   * Whether a prompt came without tenant and salt while servers had told of blocks under salts alone: it found none of
+   * them, whatever it says.
+   */
+  get areMissed(): boolean {
+    return this.#areMissed;
+  }
+
   /** @param asked `cache_salt` of the body */
   of(tenant: string, asked: string): string {
     if (this.#tenants.has(asked)) this.#asked.add(asked);
+    const finds = this.#tenants.size > 0 || asked !== '' || this.#toldPlain || !this.#toldSalted;
+    if (!finds && !this.#areMissed) {
+      this.#areMissed = true;
+      this.#missed();
+    }
     if (!this.#areApart) return asked;
     return asked === '' ? tenant : JSON.stringify([tenant, asked]);
   }
 
-  /** A server has told of blocks under a salt. */
-  told(salt: string): void {
+  /** A server has told of blocks, under a salt or none. */
+  told(salt: string | null): void {
+    if (salt === null || salt === '') {
+      this.#toldPlain = true;
+      return;
+    }
+    this.#toldSalted = true;
     if (this.areUnknown && this.#tenants.has(salt) && !this.#asked.has(salt)) this.#areApart = true;
   }
 }

@@ -7,7 +7,7 @@ import { TierKVError } from '../runtime/errors.ts';
 import { AnswerMeter, AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
 import { forwardedHeaders, sendError, sendHead } from './heads.ts';
 import { Passage, type ServedGateway } from './passage.ts';
-import { GatewayStatus } from './status.ts';
+import { countMore, GatewayStatus } from './status.ts';
 
 export class GatewayServer {
   readonly url: string;
@@ -25,7 +25,7 @@ export class GatewayServer {
   static async listen(gateway: ServedGateway, host: string, port: number): Promise<GatewayServer> {
     const { limits } = gateway;
     const sockets = new Set<Socket>();
-    const held: HeldWork = { requests: 0, bytes: 0 };
+    const held: HeldWork = { requests: 0, bytes: 0, uploads: new WeakSet() };
     const server = http.createServer(
       {
         maxHeaderSize: limits.headerBytes,
@@ -49,10 +49,17 @@ export class GatewayServer {
       socket.on('close', () => sockets.delete(socket));
     });
     server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+      const { code = '' } = error;
+      const tooLong = code === 'HPE_HEADER_OVERFLOW';
+      // the error of a body is counted where the body is read
+      if (code.startsWith('HPE_') && !held.uploads.has(socket)) {
+        countMore(gateway.counts.refused, tooLong ? 'head_too_large' : 'bad_head');
+      }
       if (!socket.writable) return;
-      const tooLong = error.code === 'HPE_HEADER_OVERFLOW';
-      socket.end(`HTTP/1.1 ${tooLong ? '431 Request Header Fields Too Large' : '400 Bad Request'}\r\n\r\n`);
+      const status = tooLong ? '431 Request Header Fields Too Large' : statusOfBadHttp[code];
+      socket.end(`HTTP/1.1 ${status ?? '400 Bad Request'}\r\n\r\n`);
     });
+    server.on('drop', () => countMore(gateway.counts.refused, 'too_many_connections'));
     await new Promise<void>((resolve, reject) => {
       server.once('error', (cause) => {
         const remedy = 'Name another port, or end the program that has it.';
@@ -79,11 +86,30 @@ export class GatewayServer {
   }
 }
 
+const statusOfBadHttp: Readonly<Record<string, string>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
+};
+
 /** What clients have with the gateway now, from the first byte of a request to the last one of its answer. */
 interface HeldWork {
   requests: number;
   /** Of bodies. */
   bytes: number;
+  /** Connections whose body is being read. */
+  readonly uploads: WeakSet<object>;
+}
+
+/** Tells a client, before its request has a number, why nothing is decided on it; and counts that. */
+function refuse(
+  gateway: ServedGateway,
+  response: ServerResponse,
+  status: number,
+  code: string,
+  message: string,
+  retryAfterS?: number,
+): void {
+  countMore(gateway.counts.refused, code);
+  sendError(response, status, code, message, retryAfterS);
 }
 
 async function serve(
@@ -99,17 +125,14 @@ async function serve(
   }
   // a path that leads elsewhere would reach what a server shows to its operator alone
   if (!path.startsWith('/v1/') || /(^|\/)(\.|%2e){1,2}(\/|%2f|$)|\\|%5c/i.test(path)) {
-    sendError(response, 404, 'not_found', `${path.slice(0, 100)} is not served here. Use a path below /v1/.`);
+    const message = `${path.slice(0, 100)} is not served here. Use a path below /v1/.`;
+    refuse(gateway, response, 404, 'not_found', message);
     return;
   }
   const tenant = tenantOf(gateway, request);
   if (tenant === undefined) {
-    sendError(
-      response,
-      401,
-      'invalid_api_key',
-      'The API key is not known. Send one as "Authorization: Bearer KEY".',
-    );
+    const message = 'The API key is not known. Send one as "Authorization: Bearer KEY".';
+    refuse(gateway, response, 401, 'invalid_api_key', message);
     return;
   }
   if (held.requests >= gateway.limits.requests) {
@@ -124,17 +147,20 @@ async function serve(
       if (hasBody(request)) {
         const message = `A ${request.method} with a body is not passed on. Send it with POST, or without a body.`;
         response.setHeader('connection', 'close');
-        sendError(response, 405, 'method_not_allowed', message);
+        refuse(gateway, response, 405, 'method_not_allowed', message);
         return;
       }
       await passPlain(gateway, request, response, tenant);
       return;
     }
+    const { socket } = request;
+    held.uploads.add(socket);
     const body = await bodyOf(request, response, gateway, (more) => {
       bytes += more;
       held.bytes += more;
       return held.bytes <= gateway.limits.heldBytes;
     });
+    held.uploads.delete(socket);
     if (body === undefined) return;
     await new Passage(gateway, request, response, path, body, tenant).run();
     await taken(response, gateway.limits.clientMs);
@@ -150,7 +176,7 @@ function hasBody({ headers }: IncomingMessage): boolean {
 
 function overloaded(gateway: ServedGateway, response: ServerResponse): void {
   const message = 'Too many requests wait here. Come again later.';
-  sendError(response, 429, 'overloaded', message, gateway.retryAfterS());
+  refuse(gateway, response, 429, 'overloaded', message, gateway.retryAfterS());
 }
 
 /** Waits until a client has taken the end of its answer; one that does not is left. */
@@ -204,7 +230,7 @@ async function passPlain(
       response.off('close', stop);
     }
   }
-  sendError(response, 503, 'no_backend', 'No backend can take the request now.', 1);
+  refuse(gateway, response, 503, 'no_backend', 'No backend can take the request now.', 1);
 }
 
 /** The tenant of a key; undefined for a key that is not known. */
@@ -227,12 +253,8 @@ async function bodyOf(
   const mostBytes = gateway.limits.bodyBytes;
   const tooLong = (): undefined => {
     response.setHeader('connection', 'close');
-    sendError(
-      response,
-      413,
-      'body_too_large',
-      `The body is longer than ${mostBytes} bytes. Send a shorter one.`,
-    );
+    const message = `The body is longer than ${mostBytes} bytes. Send a shorter one.`;
+    refuse(gateway, response, 413, 'body_too_large', message);
     return undefined;
   };
   if (Number(request.headers['content-length'] ?? 0) > mostBytes) return tooLong();
@@ -250,7 +272,9 @@ async function bodyOf(
       chunks.push(chunk);
     }
   } catch {
-    return undefined; // the client left, or was too slow
+    // the client left, or was too slow
+    countMore(gateway.counts.refused, 'upload_broken');
+    return undefined;
   }
   return chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
 }

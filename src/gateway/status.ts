@@ -33,6 +33,12 @@ export interface GatewayCounts {
   prefillsFailed: number;
   /** Decisions that a rule took in the place of a policy, by slot and kind. */
   readonly fallbacks: Map<string, number>;
+  /** Requests that were refused before they had a number, by the code of their error; they are in no other count. */
+  readonly refused: Map<string, number>;
+}
+
+export function countMore(counts: Map<string, number>, name: string): void {
+  counts.set(name, (counts.get(name) ?? 0) + 1);
 }
 
 export interface StatusSource extends MetricSource {
@@ -167,6 +173,7 @@ function statusOf(source: StatusSource): object {
     openRequests,
     ...counts,
     fallbacks: Object.fromEntries(counts.fallbacks),
+    refused: Object.fromEntries(counts.refused),
     shadows: shadows.tallies,
     notes,
     losses,

@@ -22,7 +22,6 @@ const SHARES_OF_BLOCK_MAX = 100;
 /** Blocks of one offer that are written to the shared tier at a time: what it may have under way is bounded. */
 const SHARES_MAX = 8;
 
-/** How an offer ended. */
 export type OfferEnd = 'handedOff' | 'expired' | 'withdrawn';
 
 /** A prompt whose blocks go to another runtime. */
@@ -188,10 +187,11 @@ export class Offer implements HandoffOffer {
         if (!isNeeded && !this.#host.mayHold(unit.bytes)) break;
         this.#host.held(unit.bytes);
         const held = await this.#port.hold(unit, owner);
-        if (held === undefined || this.#end !== undefined) {
+        // `letGo` may have come meanwhile: the other side has the unit
+        if (held === undefined || this.#end !== undefined || this.#isGone[i]) {
           this.#host.held(-unit.bytes);
           held?.release();
-          if (!isSettled || this.#end !== undefined) break;
+          if (this.#end !== undefined || !(isSettled || this.#isGone[i])) break;
           this.#isGone[i] = true;
         } else {
           this.#held[i] = held;

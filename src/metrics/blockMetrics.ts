@@ -1,17 +1,34 @@
 /** The metrics of blocks: what is found, what moves, what stays, what comes back, by tier. */
 
 import { outcomeNames } from '../runtime/index.ts';
+import type { TierUsage } from '../runtime/manager/lookup.ts';
 import type { CacheMeasures, TierMeasures } from './cacheMeasures.ts';
 import {
-  alone,
-  byLowerTier,
-  byTier,
   type Metric,
   metric,
+  perTier,
   type ReadMetric,
-  tier,
+  single,
+  type TierReader,
   type Watched,
 } from './metric.ts';
+
+/** A count of the cache. */
+const count = (name: string, help: string, read: (of: Watched) => number, unit = '{block}'): Metric =>
+  single('counter', name, unit, help, read);
+
+const countByTier = (name: string, help: string, read: TierReader, unit = '{block}'): Metric =>
+  perTier('counter', name, unit, help, read);
+const countByLowerTier = (name: string, help: string, read: TierReader, unit = '{block}'): Metric =>
+  perTier('counter', name, unit, help, read, 1);
+const timesByTier = (name: string, help: string, read: TierReader): Metric =>
+  perTier('histogram', name, 's', help, read);
+const timesByLowerTier = (name: string, help: string, read: TierReader): Metric =>
+  perTier('histogram', name, 's', help, read, 1);
+
+/** How a tier is used now. */
+const usageByTier = (name: string, help: string, read: (usage: TierUsage) => number, unit = 'By'): Metric =>
+  perTier('gauge', name, unit, help, (_, position, w) => read(w.manager.usage(position)));
 
 /** Samples by tier and by how a transfer ended otherwise than well. */
 function byReason(read: (tier: TierMeasures) => Float64Array): ReadMetric {
@@ -41,70 +58,53 @@ const asked = ({ cache }: Watched): number =>
 
 export const blockMetrics: readonly Metric[] = [
   // What is found, in tokens and in blocks.
-  metric(
-    'counter',
+  count(
     'vllm:prefix_cache_queries_total',
-    '{token}',
-    [],
     'Tokens of full blocks that requests asked for.',
-    (w) => alone(asked(w) * w.blockTokens),
+    (w) => asked(w) * w.blockTokens,
+    '{token}',
   ),
-  metric(
-    'counter',
+  count(
     'vllm:prefix_cache_hits_total',
-    '{token}',
-    [],
     'Of these, tokens found in the fastest tier.',
-    (w) => alone(w.cache.tiers[0].hitTokens),
+    (w) => w.cache.tiers[0].hitTokens,
+    '{token}',
   ),
-  metric(
-    'counter',
+  count(
     'vllm:external_prefix_cache_queries_total',
-    '{token}',
-    [],
     'Tokens of full blocks that the fastest tier did not have.',
-    (w) => alone((asked(w) - w.cache.tiers[0].hitBlocks) * w.blockTokens),
+    (w) => (asked(w) - w.cache.tiers[0].hitBlocks) * w.blockTokens,
+    '{token}',
   ),
-  metric(
-    'counter',
+  count(
     'vllm:external_prefix_cache_hits_total',
-    '{token}',
-    [],
     'Of these, tokens found in a lower tier.',
-    (w) => alone(below(w, (each) => each.hitTokens)),
-  ),
-  metric('counter', 'tierkv_asked_blocks_total', '{block}', [], 'Blocks that requests asked for.', (w) =>
-    alone(asked(w)),
-  ),
-  metric('counter', 'tierkv_missed_blocks_total', '{block}', [], 'Of these, blocks that no tier had.', (w) =>
-    alone(w.cache.missBlocks),
-  ),
-  metric('counter', 'tierkv_missed_tokens_total', '{token}', [], 'Tokens of blocks that no tier had.', (w) =>
-    alone(w.cache.missBlocks * w.blockTokens),
-  ),
-  metric(
-    'counter',
-    'tierkv_hit_blocks_total',
-    '{block}',
-    tier,
-    'Blocks found, by the fastest tier that had them.',
-    byTier((each) => each.hitBlocks),
-  ),
-  metric(
-    'counter',
-    'tierkv_hit_tokens_total',
+    (w) => below(w, (each) => each.hitTokens),
     '{token}',
-    tier,
-    'Tokens of blocks found, by the fastest tier that had them.',
-    byTier((each) => each.hitTokens),
   ),
-  metric(
-    'counter',
+  count('tierkv_asked_blocks_total', 'Blocks that requests asked for.', (w) => asked(w)),
+  count('tierkv_missed_blocks_total', 'Of these, blocks that no tier had.', (w) => w.cache.missBlocks),
+  count(
+    'tierkv_missed_tokens_total',
+    'Tokens of blocks that no tier had.',
+    (w) => w.cache.missBlocks * w.blockTokens,
+    '{token}',
+  ),
+  countByTier(
+    'tierkv_hit_blocks_total',
+    'Blocks found, by the fastest tier that had them.',
+    (each) => each.hitBlocks,
+  ),
+  countByTier(
+    'tierkv_hit_tokens_total',
+    'Tokens of blocks found, by the fastest tier that had them.',
+    (each) => each.hitTokens,
+    '{token}',
+  ),
+  count(
     'tierkv_joined_blocks_total',
-    '{block}',
-    [],
     'Blocks found while they were still on their way.',
-    (w) => alone(w.manager.counters.joined),
+    (w) => w.manager.counters.joined,
   ),
   metric(
     'counter',
@@ -119,45 +119,33 @@ export const blockMetrics: readonly Metric[] = [
   ),
 
   // What moves.
-  metric(
-    'counter',
+  countByLowerTier(
     'vllm:kv_offload_load_bytes_total',
-    'By',
-    tier,
     'Bytes brought up, by the tier that they came from.',
-    byLowerTier((each) => each.loadBytes),
+    (each) => each.loadBytes,
+    'By',
   ),
-  metric(
-    'counter',
+  countByLowerTier(
     'vllm:kv_offload_load_time_total',
-    's',
-    tier,
     'Seconds that loads took, one by one, by the tier that they came from.',
-    byLowerTier((each) => each.loadSeconds.sum),
-  ),
-  metric(
-    'counter',
-    'tierkv_load_blocks_total',
-    '{block}',
-    tier,
-    'Blocks brought up, by the tier that they came from.',
-    byLowerTier((each) => each.loadBlocks),
-  ),
-  metric(
-    'counter',
-    'tierkv_load_tokens_total',
-    '{token}',
-    tier,
-    'Tokens of blocks brought up, by the tier that they came from.',
-    byLowerTier((each) => each.loadTokens),
-  ),
-  metric(
-    'histogram',
-    'tierkv_load_duration_seconds',
+    (each) => each.loadSeconds.sum,
     's',
-    tier,
+  ),
+  countByLowerTier(
+    'tierkv_load_blocks_total',
+    'Blocks brought up, by the tier that they came from.',
+    (each) => each.loadBlocks,
+  ),
+  countByLowerTier(
+    'tierkv_load_tokens_total',
+    'Tokens of blocks brought up, by the tier that they came from.',
+    (each) => each.loadTokens,
+    '{token}',
+  ),
+  timesByLowerTier(
+    'tierkv_load_duration_seconds',
     'How long a load took from its issue to its verified end, by the tier that it came from, in seconds.',
-    byLowerTier((each) => each.loadSeconds),
+    (each) => each.loadSeconds,
   ),
   metric(
     'counter',
@@ -167,45 +155,33 @@ export const blockMetrics: readonly Metric[] = [
     'Loads that brought no block, by the tier that they came from and by why.',
     byReason((each) => each.loadFailures),
   ),
-  metric(
-    'counter',
+  countByLowerTier(
     'vllm:kv_offload_store_bytes_total',
-    'By',
-    tier,
     'Bytes sent down, by the tier that took them.',
-    byLowerTier((each) => each.storeBytes),
+    (each) => each.storeBytes,
+    'By',
   ),
-  metric(
-    'counter',
+  countByLowerTier(
     'vllm:kv_offload_store_time_total',
-    's',
-    tier,
     'Seconds that stores took, one by one, by the tier that took the block.',
-    byLowerTier((each) => each.storeSeconds.sum),
-  ),
-  metric(
-    'counter',
-    'tierkv_store_blocks_total',
-    '{block}',
-    tier,
-    'Blocks sent down, by the tier that took them.',
-    byLowerTier((each) => each.storeBlocks),
-  ),
-  metric(
-    'counter',
-    'tierkv_store_tokens_total',
-    '{token}',
-    tier,
-    'Tokens of blocks sent down, by the tier that took them.',
-    byLowerTier((each) => each.storeTokens),
-  ),
-  metric(
-    'histogram',
-    'tierkv_store_duration_seconds',
+    (each) => each.storeSeconds.sum,
     's',
-    tier,
+  ),
+  countByLowerTier(
+    'tierkv_store_blocks_total',
+    'Blocks sent down, by the tier that took them.',
+    (each) => each.storeBlocks,
+  ),
+  countByLowerTier(
+    'tierkv_store_tokens_total',
+    'Tokens of blocks sent down, by the tier that took them.',
+    (each) => each.storeTokens,
+    '{token}',
+  ),
+  timesByLowerTier(
+    'tierkv_store_duration_seconds',
     'How long a store took from its issue to its end, by the tier that took the block, in seconds.',
-    byLowerTier((each) => each.storeSeconds),
+    (each) => each.storeSeconds,
   ),
   metric(
     'counter',
@@ -226,21 +202,15 @@ export const blockMetrics: readonly Metric[] = [
       { labels: { reason: 'budget' }, value: w.manager.counters.writesDeclined },
     ],
   ),
-  metric(
-    'counter',
+  countByLowerTier(
     'tierkv_load_deadline_misses_total',
-    '{block}',
-    tier,
     'Loads that were given up at their deadline, by the tier that they came from.',
-    byLowerTier((each) => each.loadsLate),
+    (each) => each.loadsLate,
   ),
-  metric(
-    'counter',
+  countByLowerTier(
     'tierkv_store_deadline_misses_total',
-    '{block}',
-    tier,
     'Stores that were given up at their deadline, by the tier that was to take the block.',
-    byLowerTier((each) => each.storesLate),
+    (each) => each.storesLate,
   ),
   metric(
     'gauge',
@@ -268,159 +238,98 @@ export const blockMetrics: readonly Metric[] = [
   ),
 
   // What stays, for how long, and what comes back.
-  metric(
+  single(
     'gauge',
     'vllm:kv_cache_usage_perc',
     '1',
-    [],
     'Share of the fastest tier that is in use, from 0 to 1.',
     (w) => {
       const { residentBytes, capacityBytes } = w.manager.usage(0);
-      return alone(residentBytes / capacityBytes);
+      return residentBytes / capacityBytes;
     },
   ),
-  metric(
-    'gauge',
-    'tierkv_tier_capacity_bytes',
-    'By',
-    tier,
-    'Size of the tier in bytes.',
-    byTier((_, position, w) => w.manager.usage(position).capacityBytes),
-  ),
-  metric(
-    'gauge',
+  usageByTier('tierkv_tier_capacity_bytes', 'Size of the tier in bytes.', (usage) => usage.capacityBytes),
+  usageByTier(
     'tierkv_tier_resident_bytes',
-    'By',
-    tier,
     'Bytes in use: held, cached, or on their way in.',
-    byTier((_, position, w) => w.manager.usage(position).residentBytes),
+    (usage) => usage.residentBytes,
   ),
-  metric(
-    'gauge',
-    'tierkv_tier_held_bytes',
-    'By',
-    tier,
-    'Of these, bytes that sequences hold.',
-    byTier((_, position, w) => w.manager.usage(position).heldBytes),
-  ),
-  metric(
-    'gauge',
+  usageByTier('tierkv_tier_held_bytes', 'Of these, bytes that sequences hold.', (usage) => usage.heldBytes),
+  usageByTier(
     'tierkv_tier_cached_bytes',
-    'By',
-    tier,
     'Of these, bytes that can be evicted now.',
-    byTier((_, position, w) => w.manager.usage(position).cachedBytes),
+    (usage) => usage.cachedBytes,
   ),
-  metric(
-    'gauge',
+  usageByTier(
     'tierkv_tier_leaving_bytes',
-    'By',
-    tier,
     'Bytes of blocks that were evicted and keep their slots until they have arrived below.',
-    byTier((_, position, w) => w.manager.usage(position).leavingBytes),
+    (usage) => usage.leavingBytes,
   ),
-  metric(
-    'gauge',
+  usageByTier(
     'tierkv_tier_blocks',
-    '{block}',
-    tier,
     'Blocks that lookups find there.',
-    byTier((_, position, w) => w.manager.usage(position).slots.ready),
+    (usage) => usage.slots.ready,
+    '{block}',
   ),
-  metric(
-    'counter',
+  countByTier(
     'tierkv_evicted_blocks_total',
-    '{block}',
-    tier,
     'Blocks that the eviction policy chose to leave the tier.',
-    byTier((each) => each.evictedBlocks),
+    (each) => each.evictedBlocks,
   ),
-  metric(
-    'counter',
+  countByTier(
     'tierkv_evicted_tokens_total',
-    '{token}',
-    tier,
     'Tokens of blocks that the eviction policy chose to leave the tier.',
-    byTier((each) => each.evictedTokens),
+    (each) => each.evictedTokens,
+    '{token}',
   ),
-  metric(
-    'counter',
+  countByTier(
     'tierkv_dropped_blocks_total',
-    '{block}',
-    tier,
     'Of the evicted blocks, those whose last copy it was.',
-    byTier((each) => each.droppedBlocks),
+    (each) => each.droppedBlocks,
   ),
-  metric(
-    'counter',
+  countByTier(
     'tierkv_returned_blocks_total',
-    '{block}',
-    tier,
     'Dropped blocks that a request asked for again, by the tier that dropped them: what came back too early.',
-    byTier((each) => each.returnedBlocks),
+    (each) => each.returnedBlocks,
   ),
-  metric(
-    'histogram',
+  timesByTier(
     'tierkv_returned_after_seconds',
-    's',
-    tier,
     'How long after it was dropped a block was asked for again, in seconds.',
-    byTier((each) => each.returnedAfterSeconds),
+    (each) => each.returnedAfterSeconds,
   ),
-  metric(
-    'histogram',
+  timesByTier(
     'vllm:kv_block_lifetime_seconds',
-    's',
-    tier,
     'How long lookups found a block in the tier, in seconds.',
-    byTier((each) => each.residenceSeconds),
+    (each) => each.residenceSeconds,
   ),
-  metric(
-    'histogram',
+  timesByTier(
     'vllm:kv_block_idle_before_evict_seconds',
-    's',
-    tier,
     'How long a block had not been used when it was evicted from the tier, in seconds.',
-    byTier((each) => each.idleSeconds),
+    (each) => each.idleSeconds,
   ),
-  metric(
-    'histogram',
+  timesByTier(
     'vllm:kv_block_reuse_gap_seconds',
-    's',
-    tier,
     'From one use of a block to the next, by the tier in which that found it, in seconds.',
-    byTier((each) => each.reuseGapSeconds),
+    (each) => each.reuseGapSeconds,
   ),
-  metric(
-    'counter',
+  count(
     'tierkv_thrashed_blocks_total',
-    '{block}',
-    [],
     'Blocks that came back up shortly after they were sent down.',
-    (w) => alone(w.manager.counters.thrashed),
+    (w) => w.manager.counters.thrashed,
   ),
-  metric(
-    'counter',
+  count(
     'tierkv_adopted_blocks_total',
-    '{block}',
-    [],
     'Blocks that a tier held since an earlier run.',
-    (w) => alone(w.manager.counters.adopted),
+    (w) => w.manager.counters.adopted,
   ),
-  metric(
-    'counter',
+  count(
     'tierkv_lost_blocks_total',
-    '{block}',
-    [],
     'Blocks whose last copy went with a lost device or disk.',
-    (w) => alone(w.manager.counters.lost),
+    (w) => w.manager.counters.lost,
   ),
-  metric(
-    'counter',
+  count(
     'tierkv_diverged_blocks_total',
-    '{block}',
-    [],
     'Blocks that were computed twice with different bytes.',
-    (w) => alone(w.manager.counters.diverged),
+    (w) => w.manager.counters.diverged,
   ),
 ];

@@ -156,7 +156,7 @@ export class CacheMeasures {
   readonly #usedUs: Float64Array;
   /** By replica: since when lookups find it, plus 1; 0 where that was before this began. */
   readonly #publishedUs: Float64Array;
-  /** By job: when the driver got it, plus 1. */
+  /** By job: when the driver got it, plus 1; 0 for one that the driver had before this began. */
   readonly #issuedUs: Float64Array;
   readonly #ghosts: Map<number, Ghost> = new Map();
   readonly #open: Map<number, SequenceStory> = new Map();
@@ -201,7 +201,7 @@ export class CacheMeasures {
     return this.#open.get(sequence);
   }
 
-  /** Seconds since the last use of the content; -1 where it was not used since this began. */
+  /** Microseconds since the last use of the content; -1 where it was not used since this began. */
   idleUs(content: number): number {
     return this.#usedUs[content] === 0 ? -1 : Math.max(0, this.manager.nowUs - this.#usedUs[content] + 1);
   }
@@ -303,8 +303,10 @@ export class CacheMeasures {
   ): void {
     const { manager, tiers } = this;
     const link = this.#link(from, to);
-    link.ended(manager.nowUs);
-    const seconds = (manager.nowUs + 1 - this.#issuedUs[row]) / 1e6;
+    const issuedUs = this.#issuedUs[row];
+    this.#issuedUs[row] = 0;
+    if (issuedUs !== 0) link.ended(manager.nowUs);
+    const seconds = issuedUs === 0 ? undefined : (manager.nowUs + 1 - issuedUs) / 1e6;
     const isLoad = from > to;
     const measures = isLoad ? tiers[from] : tiers[to];
     if (outcome !== Outcome.LOADED || givenUp) {
@@ -317,13 +319,13 @@ export class CacheMeasures {
       measures.loadBlocks++;
       measures.loadTokens += tokens;
       measures.loadBytes += bytes;
-      measures.loadSeconds.observe(seconds);
+      if (seconds !== undefined) measures.loadSeconds.observe(seconds);
       if (to === 0) this.choseLoad++;
     } else {
       measures.storeBlocks++;
       measures.storeTokens += tokens;
       measures.storeBytes += bytes;
-      measures.storeSeconds.observe(seconds);
+      if (seconds !== undefined) measures.storeSeconds.observe(seconds);
     }
   }
 

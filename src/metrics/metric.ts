@@ -77,23 +77,8 @@ export function measuredOf<Of>(list: readonly Metric<Of>[], of: Of): readonly Me
 
 // Ways to read.
 
-export const alone = (value: number | ValueHistogram): readonly MetricSample[] => [{ labels: {}, value }];
-
-/** A sample a tier. */
-export function byTier(
-  read: (tier: TierMeasures, position: number, watched: Watched) => number | ValueHistogram,
-): ReadMetric {
-  return (watched) =>
-    watched.cache.tiers.map((tier, position) => ({
-      labels: { tier: tier.tier },
-      value: read(tier, position, watched),
-    }));
-}
-
-/** A sample a tier but the fastest. */
-export function byLowerTier(read: Parameters<typeof byTier>[0]): ReadMetric {
-  return (watched) => byTier(read)(watched).slice(1);
-}
+/** Values of each tier, the fastest first. */
+export type TierReader = (tier: TierMeasures, position: number, watched: Watched) => number | ValueHistogram;
 
 export function metric<Of = Watched>(
   kind: MetricKind,
@@ -106,4 +91,31 @@ export function metric<Of = Watched>(
   return { name, kind, help, labels, unit, read };
 }
 
+/** A metric of one sample. */
+export function single<Of = Watched>(
+  kind: MetricKind,
+  name: string,
+  unit: string,
+  help: string,
+  read: (of: Of) => number | ValueHistogram,
+): Metric<Of> {
+  return metric<Of>(kind, name, unit, [], help, (of) => [{ labels: {}, value: read(of) }]);
+}
+
 export const tier: readonly string[] = ['tier'];
+
+/** A metric of a sample a tier, from the tier at position `from` on. */
+export function perTier(
+  kind: MetricKind,
+  name: string,
+  unit: string,
+  help: string,
+  read: TierReader,
+  from = 0,
+): Metric {
+  return metric(kind, name, unit, tier, help, (watched) =>
+    watched.cache.tiers
+      .map((each, position) => ({ labels: { tier: each.tier }, value: read(each, position, watched) }))
+      .slice(from),
+  );
+}

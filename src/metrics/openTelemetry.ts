@@ -145,7 +145,7 @@ function traceRequests(watch: RuntimeWatch, tracer: Tracer, attributes: Attribut
   requests.onEnd.add(told);
   return () => {
     requests.onEnd.delete(told);
-    requests.surroundings = null;
+    if (requests.onEnd.size === 0) requests.surroundings = null; // another tracer may be told still
   };
 }
 

@@ -6,19 +6,19 @@
 import { ValueHistogram } from './histogram.ts';
 import type { MeasuredMetric, MetricSample } from './metric.ts';
 
-type Labels = MetricSample['labels'];
+type PageLabels = MetricSample['labels'];
 
 /** One metric of the page. */
 export class MetricText {
   readonly name: string;
   readonly #metric: MeasuredMetric;
-  readonly #more: Labels;
+  readonly #more: PageLabels;
   readonly #head: string;
   #series: SeriesText[] = [];
   #text = '';
 
   /** @param more labels of every line, before its own */
-  constructor(metric: MeasuredMetric, name: string, more: Labels) {
+  constructor(metric: MeasuredMetric, name: string, more: PageLabels) {
     this.name = name;
     this.#metric = metric;
     this.#more = more;
@@ -46,14 +46,14 @@ export class MetricText {
 
 /** The lines of one series: one, or a histogram's. */
 class SeriesText {
-  readonly labels: Labels;
+  readonly labels: PageLabels;
   text = '';
   /** What stands before each value. */
   readonly #starts: readonly string[];
   readonly #lines: string[] = [];
   readonly #values: number[] = [];
 
-  constructor(name: string, all: Labels, labels: Labels, value: MetricSample['value']) {
+  constructor(name: string, all: PageLabels, labels: PageLabels, value: MetricSample['value']) {
     this.labels = labels;
     const written = Object.entries(all).map(([label, text]) => `${label}="${escaped(text, true)}"`);
     const start = (ending: string, own: readonly string[] = written): string =>
@@ -96,7 +96,7 @@ class SeriesText {
   }
 }
 
-function isSame(a: Labels, b: Labels): boolean {
+function isSame(a: PageLabels, b: PageLabels): boolean {
   for (const name in b) if (a[name] !== b[name]) return false;
   return true;
 }

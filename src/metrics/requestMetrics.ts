@@ -1,19 +1,21 @@
 /** The metrics of requests, of tenants and of the runtime's health. */
 
-import {
-  alone,
-  type Metric,
-  type MetricSample,
-  metric,
-  type ReadMetric,
-  tier,
-  type Watched,
-} from './metric.ts';
+import { type Metric, type MetricSample, metric, single, tier, type Watched } from './metric.ts';
 import { OTHER_TENANTS, type TenantMeasures } from './requestMeasures.ts';
 
-function byTenant(read: (tenant: TenantMeasures) => number): ReadMetric {
-  return ({ requests }) =>
-    [...requests.tenants].map(([tenant, measures]) => ({ labels: { tenant }, value: read(measures) }));
+/** A count of a runtime. */
+const count = (name: string, help: string, read: (of: Watched) => number, unit = '{request}'): Metric =>
+  single('counter', name, unit, help, read);
+
+function countByTenant(
+  name: string,
+  help: string,
+  read: (tenant: TenantMeasures) => number,
+  unit = '{request}',
+): Metric {
+  return metric('counter', name, unit, ['tenant'], help, ({ requests }) =>
+    [...requests.tenants].map(([tenant, measures]) => ({ labels: { tenant }, value: read(measures) })),
+  );
 }
 
 /** Bytes by tier and tenant; tenants beyond the bound are one, and so is one that has the name of these. */
@@ -51,29 +53,24 @@ function endsByReason({ requests }: Watched): readonly MetricSample[] {
 
 export const requestMetrics: readonly Metric[] = [
   // Requests and steps.
-  metric(
+  single(
     'gauge',
     'vllm:num_requests_running',
     '{request}',
-    [],
     'Requests in the batch of the scheduler; without one, sequences that are open.',
-    (w) => alone(w.scheduler()?.running ?? w.manager.openSequences),
+    (w) => w.scheduler()?.running ?? w.manager.openSequences,
   ),
-  metric(
+  single(
     'gauge',
     'vllm:num_requests_waiting',
     '{request}',
-    [],
     'Requests that wait: for the batch or, without a scheduler, for room.',
-    (w) => alone(w.scheduler()?.waiting ?? w.waitingForRoom),
+    (w) => w.scheduler()?.waiting ?? w.waitingForRoom,
   ),
-  metric(
-    'counter',
+  count(
     'vllm:num_preemptions_total',
-    '{request}',
-    [],
     'Requests that gave up their blocks to others, and came back later.',
-    (w) => alone(w.manager.counters.preemptions),
+    (w) => w.manager.counters.preemptions,
   ),
   metric(
     'counter',
@@ -83,96 +80,85 @@ export const requestMetrics: readonly Metric[] = [
     'Requests that ended, by how.',
     endsByReason,
   ),
-  metric('counter', 'vllm:prompt_tokens_total', '{token}', [], 'Tokens of the prompts that came in.', (w) =>
-    alone(w.requests.promptTokens),
+  count(
+    'vllm:prompt_tokens_total',
+    'Tokens of the prompts that came in.',
+    (w) => w.requests.promptTokens,
+    '{token}',
   ),
-  metric(
-    'counter',
+  count(
     'vllm:prompt_tokens_cached_total',
-    '{token}',
-    [],
     'Tokens of prompts whose KV was found and not computed.',
-    (w) => alone(w.requests.cachedTokens),
-  ),
-  metric(
-    'counter',
-    'vllm:generation_tokens_total',
+    (w) => w.requests.cachedTokens,
     '{token}',
-    [],
-    'Tokens generated; without a scheduler, steps of sequences.',
-    (w) => alone(w.requests.tokens),
   ),
-  metric(
+  count(
+    'vllm:generation_tokens_total',
+    'Tokens generated; without a scheduler, steps of sequences.',
+    (w) => w.requests.tokens,
+    '{token}',
+  ),
+  single(
     'histogram',
     'vllm:request_queue_time_seconds',
     's',
-    [],
     'From when a request came in until it had its room, in seconds.',
-    (w) => alone(w.requests.queueTime),
+    (w) => w.requests.queueTime,
   ),
-  metric(
+  single(
     'histogram',
     'tierkv_request_load_time_seconds',
     's',
-    [],
     'From when a request had its room until what lower tiers hold of it was in place, in seconds.',
-    (w) => alone(w.requests.loadTime),
+    (w) => w.requests.loadTime,
   ),
-  metric(
+  single(
     'histogram',
     'vllm:request_prefill_time_seconds',
     's',
-    [],
     'From then until its prompt was computed, in seconds.',
-    (w) => alone(w.requests.prefillTime),
+    (w) => w.requests.prefillTime,
   ),
-  metric(
+  single(
     'histogram',
     'vllm:time_to_first_token_seconds',
     's',
-    [],
     'From when a request came in until its prompt was computed and its first token was there, in seconds.',
-    (w) => alone(w.requests.timeToFirstToken),
+    (w) => w.requests.timeToFirstToken,
   ),
-  metric(
+  single(
     'histogram',
     'vllm:inter_token_latency_seconds',
     's',
-    [],
     'From one token of a request to its next, in seconds.',
-    (w) => alone(w.requests.interTokenLatency),
+    (w) => w.requests.interTokenLatency,
   ),
-  metric(
+  single(
     'histogram',
     'vllm:request_decode_time_seconds',
     's',
-    [],
     'From the first token of a request to its end, in seconds.',
-    (w) => alone(w.requests.decodeTime),
+    (w) => w.requests.decodeTime,
   ),
-  metric(
+  single(
     'histogram',
     'vllm:e2e_request_latency_seconds',
     's',
-    [],
     'From when a request came in until it ended, in seconds.',
-    (w) => alone(w.requests.endToEnd),
+    (w) => w.requests.endToEnd,
   ),
-  metric(
+  single(
     'gauge',
     'tierkv_requests_waiting_for_room',
     '{request}',
-    [],
     'Requests that wait for room in the fastest tier.',
-    (w) => alone(w.waitingForRoom),
+    (w) => w.waitingForRoom,
   ),
-  metric(
-    'counter',
+  count(
     'vllm:kv_offload_allocation_failure_total',
-    '1',
-    [],
     'Times that blocks found no room beside what is held.',
-    (w) => alone(w.manager.counters.refusedAllocations),
+    (w) => w.manager.counters.refusedAllocations,
+    '1',
   ),
 ];
 
@@ -186,74 +172,55 @@ export const healthMetrics: readonly Metric[] = [
     'Bytes that a tenant has in the tier.',
     bytesOfTenants,
   ),
-  metric(
-    'counter',
-    'tierkv_tenant_requests_total',
-    '{request}',
-    ['tenant'],
-    'Requests of a tenant.',
-    byTenant((each) => each.requests),
-  ),
-  metric(
-    'counter',
+  countByTenant('tierkv_tenant_requests_total', 'Requests of a tenant.', (each) => each.requests),
+  countByTenant(
     'tierkv_tenant_prompt_tokens_total',
-    '{token}',
-    ['tenant'],
     'Tokens of the prompts of a tenant.',
-    byTenant((each) => each.promptTokens),
+    (each) => each.promptTokens,
+    '{token}',
   ),
-  metric(
-    'counter',
+  countByTenant(
     'tierkv_tenant_cached_tokens_total',
-    '{token}',
-    ['tenant'],
     'Tokens of prompts of a tenant whose KV was found.',
-    byTenant((each) => each.cachedTokens),
-  ),
-  metric(
-    'counter',
-    'tierkv_tenant_generated_tokens_total',
+    (each) => each.cachedTokens,
     '{token}',
-    ['tenant'],
+  ),
+  countByTenant(
+    'tierkv_tenant_generated_tokens_total',
     'Tokens generated for a tenant.',
-    byTenant((each) => each.tokens),
+    (each) => each.tokens,
+    '{token}',
   ),
 
   // Health.
-  metric(
+  single(
     'gauge',
     'tierkv_sequences_open',
     '{sequence}',
-    [],
     'Sequences that were opened and not ended.',
-    (w) => alone(w.manager.openSequences),
+    (w) => w.manager.openSequences,
   ),
-  metric(
+  single(
     'gauge',
     'tierkv_transfers_in_flight',
     '{block}',
-    [],
     'Transfers that were issued and have not ended, seals and copies included.',
-    (w) => alone(w.manager.jobsInFlight),
+    (w) => w.manager.jobsInFlight,
   ),
-  metric(
+  single(
     'gauge',
     'tierkv_transfers_overdue',
     '{block}',
-    [],
     'Of these, transfers past their deadline, whose slots stay taken.',
-    (w) => alone(w.manager.jobsOverdue),
+    (w) => w.manager.jobsOverdue,
   ),
-  metric('counter', 'tierkv_devices_lost_total', '{device}', [], 'Devices that were lost.', (w) =>
-    alone(w.devicesLost),
-  ),
-  metric(
+  count('tierkv_devices_lost_total', 'Devices that were lost.', (w) => w.devicesLost, '{device}'),
+  single(
     'gauge',
     'tierkv_device_present',
     '1',
-    [],
     '1 while there is a device, 0 while another one is looked for.',
-    (w) => alone(w.devicePresent ? 1 : 0),
+    (w) => (w.devicePresent ? 1 : 0),
   ),
   metric(
     'gauge',

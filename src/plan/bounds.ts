@@ -1,6 +1,6 @@
 /**
- * What can be said before any run: which instances hold the model, and how many of them the traffic needs at least. Bounds are
- * safe: what they exclude cannot meet the targets by the same model of time.
+ * Bounds that need no run: which instances hold the model, and how many of them the traffic needs at least. They are safe:
+ * a run by the same model of time would miss the targets on whatever they exclude.
  */
 
 import { TierKVError } from '../runtime/errors.ts';
@@ -12,7 +12,7 @@ import type { SimulationPlan } from '../simulate/plan.ts';
 import { openPlanned } from '../simulate/workloadOptions.ts';
 import { type FigureName, type PlanTargets, statisticOf } from './targets.ts';
 
-/** Tokens of prompts or of answers. */
+/** Lengths of prompts or answers in tokens, over all requests that were read. */
 interface Lengths {
   readonly mean: number;
   at(percentile: number): number;
@@ -24,7 +24,7 @@ function lengthsOf(values: readonly number[]): Lengths {
   return { mean, at: (p) => percentile(sorted, p) };
 }
 
-/** What is known of the traffic from its first requests. */
+/** The traffic, as its first requests show it. */
 export interface Traffic {
   readonly requests: number;
   readonly perS: number;
@@ -32,12 +32,12 @@ export interface Traffic {
   readonly outputs: Lengths;
   /** Whether no two requests have a prefix in common. */
   readonly sharesNothing: boolean;
-  /** Whether requests come when others have ended: then a rate bounds nothing. */
+  /** Whether rounds of conversations wait for the round before; their rate follows the deployment, so it bounds nothing. */
   readonly hasSessions: boolean;
   readonly isGenerated: boolean;
 }
 
-/** Requests that are looked at. */
+/** Requests that are read to know the traffic: as many as a full run has, unless more are asked for. */
 const LOOKED_AT = 6000;
 
 export function trafficOf({ workload, options }: SimulationPlan): Traffic {
@@ -47,7 +47,7 @@ export function trafficOf({ workload, options }: SimulationPlan): Traffic {
   const prompts: number[] = [];
   const outputs: number[] = [];
   for (const { arrivalUs, inputTokens, outputTokens } of requestsOf(opened.workload.stream)) {
-    // a piece of a longer trace begins late
+    // a part of a longer trace begins after time 0
     firstUs ??= workload.kind === 'trace' ? arrivalUs : 0;
     lastUs = arrivalUs;
     prompts.push(inputTokens);
@@ -56,7 +56,7 @@ export function trafficOf({ workload, options }: SimulationPlan): Traffic {
   }
   const lastedUs = lastUs - (firstUs ?? 0);
   return {
-    // of sessions only the first requests are in the stream
+    // the stream has only the first round of each session
     requests: Number.isFinite(opened.expected) ? opened.expected : prompts.length,
     perS: lastedUs > 0 ? prompts.length / (lastedUs / 1e6) : 0,
     prompts: lengthsOf(prompts),
@@ -67,7 +67,7 @@ export function trafficOf({ workload, options }: SimulationPlan): Traffic {
   };
 }
 
-/** What the memory and the peaks of an instance leave open. */
+/** Bounds from the memory and the peaks of one kind of instance. */
 export interface MachineBounds {
   /** Why the machine cannot meet the targets; undefined where it may. */
   readonly excluded: string | undefined;
@@ -111,12 +111,12 @@ export function machineBounds(
   };
 }
 
-/** A number of GPUs that does not divide the heads of the model. */
+/** Whether the machine is refused because its GPUs do not divide the heads of the model. */
 function isAboutParallelism(error: unknown): boolean {
   return error instanceof TierKVError && /\btp\b/.test(`${error.field} ${error.message}`);
 }
 
-/** Whether there is as much of the traffic at its end as at its beginning: sessions and recorded traces go up and down. */
+/** Whether the rate is the same from beginning to end. Sessions and recorded traces rise and fall. */
 export function isSteadyTraffic({ isGenerated, hasSessions, perS }: Traffic): boolean {
   return isGenerated && !hasSessions && perS > 0;
 }
@@ -135,7 +135,7 @@ function leastLatencies(
   for (const name of Object.keys(targets) as FigureName[]) {
     const { quantity, percentile: p } = statisticOf(name);
     const of = (lengths: Lengths): number => (p === undefined ? lengths.mean : lengths.at(p));
-    // a prefix that is cached is not computed: then the first token takes a step of one token at least
+    // a cached prefix is not computed, so the first token takes at least a step of one token
     const promptMs = prefillUs(latency, sharesNothing ? of(prompts) : 1) / 1000;
     const answerMs = (of(outputs) - 1) * decodeMs;
     least[name] = { itl: decodeMs, ttft: promptMs, e2e: decodeMs + answerMs }[quantity];
@@ -143,7 +143,7 @@ function leastLatencies(
   return least;
 }
 
-/** Instances for which computing prompts alone, or generating alone, would fill all the time. */
+/** Instances that prompts alone, or answers alone, would keep busy all the time: one fewer could not keep up. */
 function leastInstances(latency: LatencyModel, traffic: Traffic, most: number): number {
   const { perS, prompts, outputs, sharesNothing } = traffic;
   const promptUs = sharesNothing ? (prompts.mean * prefillUs(latency, LONG_STEP)) / LONG_STEP : 0;
@@ -151,7 +151,7 @@ function leastInstances(latency: LatencyModel, traffic: Traffic, most: number): 
   return Math.max(1, Math.floor((perS * Math.max(promptUs, answerUs)) / 1e6));
 }
 
-/** Prompt tokens of a step that computes as fast as steps do. */
+/** Tokens of a prompt step that is long enough to compute at the full rate of the model of time. */
 const LONG_STEP = 8192;
 
 function prefillUs(latency: LatencyModel, promptTokens: number): number {
@@ -163,9 +163,9 @@ function prefillUs(latency: LatencyModel, promptTokens: number): number {
 
 function decodeUs(latency: LatencyModel, requests: number, contextTokens: number): number {
   const batch = new BatchSums(latency.windowTokens);
-  // of a sliding window nothing is sure but that it is read
+  // how many tokens lie in a sliding window is unknown here; 0 keeps the bound safe
   const sure = batch.windowTokens === 0 ? undefined : 0;
   batch.addDecodes(requests, Math.round(requests * contextTokens), sure);
-  // all that a draft proposes may be accepted
+  // a step gives most tokens where every proposed one is accepted
   return latency.stepTimeUs(batch) / (1 + (latency.speculation?.draftTokens ?? 0));
 }

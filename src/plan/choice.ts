@@ -1,6 +1,6 @@
 /**
- * A deployment that a plan considers: GPUs, instances, roles, tiers and policies. It is written as the file and as the
- * arguments that `tierkv simulate` takes, so that what is tried is what the answer prints.
+ * A deployment that a plan considers: GPUs, instances, roles, tiers and policies. Trials read it from the same file and
+ * arguments that the answer prints for `tierkv simulate`.
  */
 
 import { stringify } from 'yaml';
@@ -27,7 +27,7 @@ export interface DeploymentChoice extends ChosenTiers {
   /** GPUs of an instance. */
   readonly tensorParallel: number;
   readonly instances: number;
-  /** Those of them that compute prompts only; then the others generate only. 0: each does all. */
+  /** Instances that compute prompts only; the others then generate only. 0: each instance does both. */
   readonly prefillInstances: number;
   readonly routing: RoutingName;
   readonly eviction: 'lru' | 'hazard';
@@ -50,7 +50,7 @@ function sumOverTiers(value: (tier: SizedTierName, row: SizedTierRow) => number)
   return sizedTierRows.reduce((sum, row) => sum + value(row.tier, row), 0);
 }
 
-/** Its lower tiers in GiB of host memory. */
+/** Lower tiers of an instance in GiB, each counted by its weight: host memory 1, disk 1/64. */
 function weightOf(choice: DeploymentChoice): number {
   return sumOverTiers((tier, { weight }) => choice[`${tier}Gib`] * weight);
 }
@@ -67,12 +67,12 @@ export function usdPerHour(choice: DeploymentChoice, question: CheckedQuestion):
   return gpusOf(choice) * prices[choice.gpu] + choice.instances * perInstance;
 }
 
-/** What a plan makes little: money, or without prices GPUs. Among equals, less memory and fewer instances. */
+/** The cost that a plan minimises: USD an hour, or without prices the number of GPUs. */
 export function costOf(choice: DeploymentChoice, question: CheckedQuestion): number {
   return usdPerHour(choice, question) ?? gpusOf(choice);
 }
 
-/** Which of two deployments is to be preferred where both will do. */
+/** Order of preference: by cost, then by GPUs, memory, prefill instances and instances, fewer first. */
 export function byCost(question: CheckedQuestion): (a: DeploymentChoice, b: DeploymentChoice) => number {
   return (a, b) =>
     costOf(a, question) - costOf(b, question) ||
@@ -100,19 +100,19 @@ export function choiceText(choice: DeploymentChoice): string {
   return parts.join(', ');
 }
 
-/** Most tokens of a step and most requests in a batch, where nothing speaks for other numbers. */
+/** Most tokens of a step and most requests in a batch, as `tierkv simulate` has them. */
 export const defaultBatchedTokens = 2048;
 export const defaultSequences = 256;
 
-/** A model of time, and coefficients of another GPU where its own were never fitted. */
+/** A model of time, with coefficients of another GPU where the GPU has none of its own. */
 interface ModelOfTime {
   readonly name: LatencyBackend;
   readonly coefficients?: string;
-  /** The GPU that those are of. */
+  /** GPU that the coefficients were fitted on. */
   readonly fittedOn?: string;
 }
 
-/** `calibrated` on a GPU without a fit of its own takes the efficiencies of H100 on that GPU's peaks and links. */
+/** `calibrated` on a GPU without coefficients of its own takes H100's shares of that GPU's peaks and links. */
 export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
   try {
     loadCoefficients(name, loadHardware(gpu), undefined);
@@ -123,7 +123,7 @@ export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
   }
 }
 
-/** What a run is beside its deployment. */
+/** Seed and length of a run. */
 interface RunSetting {
   readonly seed: number;
   readonly requests: number;

@@ -1,4 +1,4 @@
-/** The cheapest deployment that meets targets: a question asked, simulations run, an answer with how sure it is. */
+/** Finds the cheapest deployment that meets targets, by simulations, and says how sure the answer is. */
 
 export type { TaskRunner } from '../workers/workerPool.ts';
 export type { DeploymentChoice, RoutingName } from './choice.ts';

@@ -23,23 +23,23 @@ import type { FigureName, TargetMeasured } from './targets.ts';
 import type { TrialResult } from './trial.ts';
 import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
 
-/** A deployment that was tried, and what it did. */
+/** A deployment that was tried, with the figures of its run. */
 export interface PlanOption {
   readonly deployment: DeploymentChoice;
-  /** The same in few words. */
+  /** The deployment in few words, such as `2 instances x 4 H100`. */
   readonly text: string;
   readonly gpus: number;
   /** Undefined without prices. */
   readonly usdPerHour: number | undefined;
   readonly meets: boolean;
   readonly targets: readonly TargetMeasured[];
-  /** Requests that came, and of them the served ones. */
+  /** Requests that came, and how many of them were served whole. */
   readonly injected: number;
   readonly completed: number;
   readonly run: Omit<TrialResult, 'injected' | 'completed'>;
 }
 
-/** One change of what was assumed, and whether the deployment still meets the targets. */
+/** Whether the deployment still meets the targets when one assumption changes. */
 export interface PlanCheck {
   /** `seed 43`, `10 % more requests`, `time by roofline`. */
   readonly change: string;
@@ -49,14 +49,14 @@ export interface PlanCheck {
   readonly untried?: string;
 }
 
-/** What gives first when there are more requests. */
+/** The first constraint that more requests would reach. */
 export interface NextConstraint {
-  /** Largest load that was tried and is met, and the smallest that is not, as factors of the question's; 0 for none. */
+  /** Largest load tried that met the targets, and smallest that did not, as factors of the question's; 0 for none. */
   readonly meetsAt: number;
   readonly failsAt: number;
   /** The figure that fails first; undefined where requests are not served or the queue grows. */
   readonly figure: FigureName | undefined;
-  /** What is behind it. */
+  /** Resource that is short. */
   readonly cause: 'KV memory' | 'the queue' | 'prompts' | 'the steps';
   readonly text: string;
 }
@@ -66,40 +66,40 @@ export interface PlanAnswer {
   readonly question: CheckedQuestion;
   /** The cheapest that met the targets on all seeds. Undefined: none did. */
   readonly choice: PlanOption | undefined;
-  /** How sure that is, a check each. */
+  /** Checks of the choice: other seeds, more load, other models of time. */
   readonly checks: readonly PlanCheck[];
   readonly next: NextConstraint | undefined;
-  /** Others that met the targets, cheapest first. */
+  /** Other deployments that met the targets, the cheapest first. */
   readonly others: readonly PlanOption[];
-  /** Cheaper ones that did not, the dearest first; at most eight. */
+  /** Cheaper deployments that missed a target, the dearest first; at most eight. */
   readonly cheaper: readonly PlanOption[];
-  /** Where none was found: the one that came nearest. */
+  /** Deployment that came nearest to the targets, where no choice was found. */
   readonly closest: PlanOption | undefined;
   readonly excluded: readonly ExcludedMachine[];
-  /** What the reader has to know of the answer. */
+  /** Sentences about the limits of the answer. */
   readonly notes: readonly string[];
   /** The deployment as a file for `tierkv simulate --deployment`; of the closest where no choice was found. */
   readonly deploymentFile: string | undefined;
-  /** Words behind `tierkv simulate` that run the same without a file; undefined where only the file can say it. */
+  /** Arguments of `tierkv simulate` that run the deployment without a file; undefined where options cannot describe it. */
   readonly simulateWords: string | undefined;
   readonly effort: {
     readonly simulations: number;
     readonly requestsEach: number;
-    /** Whether the search came to its end within its time. */
+    /** Whether the search ended before its time was over. */
     readonly isWhole: boolean;
   };
 }
 
 export interface PlanProgress extends PlanStage {
-  /** Share of all stages. */
+  /** Share of the whole search that is done. */
   readonly overall: number;
   readonly simulations: number;
-  /** The cheapest that has met the targets so far, in words. */
+  /** Cheapest deployment so far that met the targets, in few words. */
   readonly best: string | undefined;
 }
 
 export interface PlanOptions {
-  /** What runs the simulations. Default: threads of this machine, which are closed at the end. */
+  /** Runs the simulations. Default: threads of this machine, closed at the end. */
   readonly runner?: TaskRunner;
   readonly progress?: (state: PlanProgress) => void;
 }
@@ -115,12 +115,12 @@ const stageStarts: Readonly<Record<PlanStage['stage'], readonly [start: number, 
   'how sure': [0.8, 0.2],
 };
 
-/** Part of the time that is kept for the checks of the answer. */
+/** Share of the budget for the search; the rest is kept for the checks of the answer. */
 const SEARCH_SHARE = 0.75;
 
-/** More requests, as factors of the load, until a target fails. */
+/** Loads to try, as factors of the question's, until a target fails. */
 const loads = [SPARE_LOAD, 1.25, 1.5, 2, 3, 4];
-/** Models of time beside the question's; all are held above what the hardware needs. */
+/** Models of time that the answer is checked by; none goes below what the hardware needs. */
 const modelsOfTime: readonly LatencyBackend[] = ['calibrated', 'trained-physics', 'roofline'];
 
 /**
@@ -171,7 +171,7 @@ async function answerOf(question: CheckedQuestion, trials: Trials, found: Found)
   const { best, closest, requests } = found;
   const shown = best ?? closest;
   const sure = best === undefined ? undefined : await howSure(question, trials, best, found);
-  // the closest may have had a short run alone: what is printed is what the command gives
+  // the closest deployment may have had a short run only: the command repeats that run
   const setting = { seed: shown?.trial.seed ?? question.seed, requests: shown?.trial.requests ?? requests };
   const time = shown && modelOfTime(question.latencyModel, shown.trial.choice.gpu);
   return {
@@ -216,14 +216,14 @@ export function simulateCommandOf(answer: PlanAnswer, file?: string): string | u
   const shown = choice ?? closest;
   if (shown === undefined) return undefined;
   if (file === undefined) return words && `tierkv simulate ${words}`;
-  // the closest may have had a short run alone
+  // the closest deployment may have had a short run only
   const requests = choice === undefined ? shown.injected : effort.requestsEach;
   const setting = { seed: question.seed, requests };
   const time = modelOfTime(question.latencyModel, shown.deployment.gpu);
   return `tierkv simulate ${simulateWords(shown.deployment, question, setting, time, file)}`;
 }
 
-/** Of several runs of one deployment the first. */
+/** The first run of each deployment. */
 function onePerText(options: readonly PlanOption[]): PlanOption[] {
   return [...Map.groupBy(options, ({ text }) => text).values()].map(([first]) => first);
 }
@@ -282,7 +282,7 @@ function percent(share: number): string {
   return `${(100 * share).toFixed(0)} %`;
 }
 
-/** Share of KV memory from which it is the constraint. */
+/** Share of KV memory in use from which memory counts as the constraint. */
 const FULL_SHARE = 0.95;
 
 function causeOf(

@@ -1,6 +1,6 @@
 /**
- * What a plan is asked: a model, its traffic, targets, and what may be deployed at which price. Here it is checked, and what
- * was left out gets its default.
+ * The question of a plan: a model, its traffic, targets, and what may be deployed at which price. This file checks it and
+ * fills in defaults.
  */
 
 import { loadHardware, loadModel, modelDefaults } from '../files/dataFiles.ts';
@@ -51,16 +51,16 @@ export interface PlanQuestion extends TierPrices, TierGib {
   readonly roles?: readonly PlanRole[];
   /** Most GPUs of a deployment. Default 64. */
   readonly maxGpus?: number;
-  /** Which model of time decides. Default `calibrated`. */
+  /** Model of time that the search simulates by. Default `calibrated`. */
   readonly latencyModel?: LatencyBackend;
   readonly seed?: number;
-  /** How many further seeds the answer has to hold on. Default 3. */
+  /** Further seeds under which the answer must meet the targets. Default 3. */
   readonly seeds?: number;
   /** Time that the search may take, in seconds. Default 90. */
   readonly budgetS?: number;
 }
 
-/** A question without gaps. */
+/** A question with all defaults filled in. */
 export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices'>> {
   readonly prices: Readonly<Record<string, number>> | undefined;
 }

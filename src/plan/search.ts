@@ -18,28 +18,28 @@ import {
 import { type CheckedQuestion, ofTiers } from './question.ts';
 import { FULL_MAX, type Trials, type Tried } from './trials.ts';
 
-/** A deployment but for how many instances it has. */
+/** A deployment without its number of instances. */
 type Kind = Omit<DeploymentChoice, 'instances' | 'prefillInstances'> & {
-  /** Share of the instances that compute prompts only; 0: each does all. */
+  /** Share of the instances that compute prompts only; 0: each instance does both. */
   readonly prefillShare: number;
 };
 
-/** What is known of a kind: too few instances, and enough. */
+/** A kind, with the numbers of instances that are known to be too few and enough. */
 interface Family {
   readonly kind: Kind;
-  /** By the bounds. */
+  /** Fewest instances by the bounds. */
   readonly least: number;
-  /** Largest number that failed. */
+  /** Largest number of instances that failed. */
   tooFew: number;
-  /** Smallest number that met the targets. */
+  /** Smallest number of instances that met the targets. */
   enough: number | undefined;
-  /** Numbers above are too many GPUs, or cost more than what was found. */
+  /** Most instances to try: more have too many GPUs, or cost more than what was found. */
   readonly most: number;
-  /** The number that is tried first, where that is not the least. */
+  /** Number of instances to try first, where that is not `least`. */
   readonly first?: number;
 }
 
-/** A machine that was left out, and why. */
+/** A machine that the bounds left out, with the reason. */
 export interface ExcludedMachine {
   readonly gpu: string;
   readonly tensorParallel: number;
@@ -47,15 +47,15 @@ export interface ExcludedMachine {
 }
 
 export interface Found {
-  /** The cheapest that met the targets on all seeds; undefined where none did. */
+  /** Cheapest deployment that met the targets on all seeds; undefined where none did. */
   readonly best: Tried | undefined;
-  /** Its runs on other seeds. */
+  /** Runs of the best deployment on other seeds. */
   readonly onSeeds: readonly Tried[];
-  /** Others that met the targets in a full run, cheapest first. */
+  /** Other deployments that met the targets in a full run, the cheapest first. */
   readonly others: readonly Tried[];
-  /** Cheaper ones that did not, the dearest first. */
+  /** Cheaper deployments that missed a target, the dearest first. */
   readonly cheaper: readonly Tried[];
-  /** Of all that failed the one that was nearest, where none is found. */
+  /** Deployment that came nearest to the targets, where none met them. */
   readonly closest: Tried | undefined;
   readonly excluded: readonly ExcludedMachine[];
   readonly traffic: Traffic;
@@ -65,26 +65,26 @@ export interface Found {
   readonly isWhole: boolean;
 }
 
-/** Where a search is. */
+/** Progress of a search. */
 export interface PlanStage {
   readonly stage: 'bounds' | 'short runs' | 'variants' | 'full runs' | 'how sure';
   /** Share of the stage that is done. */
   readonly share: number;
 }
 
-/** Milliseconds that are left. */
+/** Milliseconds left of the budget. */
 type TimeLeft = () => number;
 
 /** Seconds of traffic that a full run of a preset serves, and its least requests. */
 const FULL_S = 120;
 const FULL_MIN = 1000;
-/** Part of a full run that a short one serves: long enough for batches to fill. */
+/** Share of a full run's requests that a short run serves: long enough for batches to fill. */
 const SHORT_SHARE = 1 / 3;
 /** Least requests of a short run: percentiles of fewer say little. */
 const SHORT_MIN = 300;
-/** Finalists of a round of full runs. */
+/** Deployments that get a full run in one round. */
 const FINALISTS = 3;
-/** Machines of which variants are tried. */
+/** Machines whose variants are tried: those nearest to the targets below the cost of the best. */
 const VARIED_MACHINES = 2;
 /** Rounds in which finalists that failed come back with an instance more. */
 const FINAL_ROUNDS = 8;
@@ -95,7 +95,7 @@ const engineVariants = [
   { sequences: 1024 },
   { batchedTokens: 8192, sequences: 1024 },
 ] as const;
-/** More requests that a deployment should bear where that costs nothing. */
+/** Factor of the load that a deployment should bear, where another engine setting reaches it at no cost. */
 export const SPARE_LOAD = 1.1;
 
 export class PlanSearch {
@@ -144,7 +144,7 @@ export class PlanSearch {
     };
   }
 
-  /** A family for each machine that holds the model and could meet the targets; if none could, for all that hold it. */
+  /** A family for each machine that holds the model and may meet the targets; where none may, for each that holds the model. */
   #families(): Family[] {
     const { gpus, tensorParallel, maxGpus, targets, workload } = this.#question;
     const machines = gpus.flatMap((gpu) => tensorParallel.map((tp) => this.#kind(gpu, tp)));
@@ -157,7 +157,7 @@ export class PlanSearch {
           requests: asked ?? (workload.preset === undefined ? undefined : FULL_MAX),
           seed: this.#question.seed,
         });
-      // every machine that holds the model has the same traffic
+      // the traffic is the same on every machine that holds the model
       return machineBounds(plan, (planned) => (this.#traffic ??= trafficOf(planned)), targets);
     });
     const families: Family[] = [];
@@ -225,7 +225,7 @@ export class PlanSearch {
     if (others.length > 0) (others as Family[]).push(...families);
   }
 
-  /** Cost of the cheapest that was enough. */
+  /** Cost of the cheapest family that met the targets; Infinity for none. */
   #cheapest(families: readonly Family[]): number {
     const costs = families.flatMap(({ kind, enough }) =>
       enough === undefined ? [] : [costOf(choiceOf(kind, enough), this.#question)],
@@ -233,11 +233,11 @@ export class PlanSearch {
     return Math.min(Infinity, ...costs);
   }
 
-  /** The number of instances that a family tries next; undefined where no number is of use. */
+  /** Number of instances that a family tries next; undefined where its search is over. */
   #next({ kind, tooFew, enough, most, first }: Family, cheapest: number): number | undefined {
     const isDear = (count: number): boolean => costOf(choiceOf(kind, count), this.#question) > cheapest;
     if (enough !== undefined) {
-      // a cheaper number is of use even where this one is dear
+      // fewer instances may still be cheaper than the best, even where `enough` is not
       if (enough - tooFew <= 1 || isDear(tooFew + 1)) return undefined;
       return (tooFew + enough) >> 1;
     }
@@ -249,7 +249,7 @@ export class PlanSearch {
     return next;
   }
 
-  /** Kinds that could be cheaper than what was found, on the machines that came nearest below that cost. */
+  /** Kinds that may be cheaper than the best, on the machines that came nearest to the targets below its cost. */
   #variants(families: readonly Family[], traffic: Traffic): Family[] {
     const cheapest = this.#cheapest(families);
     const nearest = (one: Family): number =>
@@ -274,7 +274,7 @@ export class PlanSearch {
         }
       }
       return kinds.flatMap((each): Family[] => {
-        // the most that is still cheaper is tried first: what fails there saves nothing
+        // the largest number that is still cheaper goes first: if it fails, the kind cannot save anything
         let first = most;
         while (first > 0 && costOf(choiceOf(each, first), this.#question) >= cheapest) first--;
         if (first < least) return [];
@@ -310,7 +310,7 @@ export class PlanSearch {
         if (again.count <= again.most) candidates.push(again);
         continue;
       }
-      // late as it is, one that a short run found is worth a full one
+      // even when time is short, a deployment from a short run gets one full run
       if (cheaper.length === 0 || (isLate && round > 0)) break;
       const taken = cheaper.slice(0, isLate ? 1 : FINALISTS);
       const tried = await this.#runAll(
@@ -326,7 +326,7 @@ export class PlanSearch {
     return { best: undefined, onSeeds: [], others: passed };
   }
 
-  /** The same machines with another engine, where only that bears some more requests. */
+  /** The same machines with another engine setting, where only that setting bears the spare load. */
   async #sturdier(
     best: Tried,
     onSeeds: readonly Tried[],
@@ -345,7 +345,7 @@ export class PlanSearch {
     return [first, ...rest].every(({ meets }) => meets) ? { best: first, onSeeds: rest } : same;
   }
 
-  /** The same kind with an instance more. */
+  /** The same kind with one instance more. */
   #again(families: readonly Family[], choice: DeploymentChoice): { kind: Kind; count: number; most: number } {
     const family = families.find(({ kind }) => isOf(kind, choice)) as Family;
     return { kind: family.kind, count: choice.instances + 1, most: this.#mostOf(family.kind) };
@@ -379,7 +379,7 @@ function isOf(kind: Kind, choice: DeploymentChoice): boolean {
 
 const noTiers = () => ofTiers('Gib', () => 0);
 
-/** Sizes of the lower tiers in all mixtures that have one, each tier only below the one above it. */
+/** All mixtures of lower tier sizes with at least one tier; a tier has a size only where the tier above it has one. */
 function tierSizes(question: CheckedQuestion): ReturnType<typeof noTiers>[] {
   let mixtures = [noTiers()];
   for (const [i, tier] of sizedTierNames.entries()) {

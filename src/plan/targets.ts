@@ -1,5 +1,5 @@
 /**
- * What a plan is to reach: bounds on figures of a run. A figure is a quantity (time to the first token, time between tokens,
+ * Targets of a plan: bounds on figures of a run. A figure is a quantity (time to the first token, time between tokens,
  * time of a request) and a statistic over the run: `ttft_p99`, `itl_mean`.
  */
 
@@ -19,7 +19,7 @@ export const figureNames: readonly FigureName[] = quantities.flatMap((quantity) 
   statistics.map((statistic): FigureName => `${quantity}_${statistic}`),
 );
 
-/** @returns no percentile for a mean */
+/** @returns quantity and percentile of a figure; without a percentile for a mean */
 export function statisticOf(name: FigureName): { readonly quantity: Quantity; readonly percentile?: number } {
   const [quantity, statistic] = name.split('_') as [Quantity, Statistic];
   return statistic === 'mean' ? { quantity } : { quantity, percentile: Number(statistic.slice(1)) };
@@ -31,7 +31,7 @@ const quantityTitles: Readonly<Record<Quantity, string>> = {
   e2e: 'whole request',
 };
 
-/** A figure in words: `first token, p99`. */
+/** Title of a figure: `first token, p99`. */
 export function figureTitle(name: FigureName): string {
   const [quantity, statistic] = name.split('_') as [Quantity, Statistic];
   return `${quantityTitles[quantity]}, ${statistic}`;
@@ -58,7 +58,7 @@ export function parseTarget(text: string, field = '--target'): [name: FigureName
   return [requireFigure(name, field), ms];
 }
 
-/** @throws TKV_CONFIG for a name of nothing that is measured */
+/** @throws TKV_CONFIG for an unknown figure, with the nearest one */
 export function requireFigure(name: string, field: string): FigureName {
   const found = figureNames.find((known) => known === name.toLowerCase());
   if (found !== undefined) return found;
@@ -70,7 +70,7 @@ export function requireFigure(name: string, field: string): FigureName {
   throw configError(field, `bounds "${name}", which is not measured`, remedy);
 }
 
-/** How one target was met. */
+/** A target with the figure that was measured. */
 export interface TargetMeasured {
   readonly figure: FigureName;
   readonly boundMs: number;
@@ -84,7 +84,7 @@ export function measuredTargets(
 ): TargetMeasured[] {
   return (Object.entries(targets) as [FigureName, number][]).map(([figure, boundMs]) => {
     const ms = figures[figure];
-    // no request takes no time: 0 stands for none, which only answers of one token make of the time between two
+    // 0 ms means that no request was measured; only the time between tokens may be 0, where answers have one token
     const isMeasured = ms > 0 || statisticOf(figure).quantity === 'itl';
     return { figure, boundMs, ms, meets: isMeasured && ms <= boundMs };
   });

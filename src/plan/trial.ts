@@ -1,6 +1,6 @@
 /**
- * One trial of a plan: a deployment served under its workload, and what is kept of the run. A trial runs on a thread, or on
- * another machine; the same trial gives the same result wherever it runs.
+ * One trial of a plan: a simulation of a deployment, and the figures kept of it. A trial runs on a thread or on another
+ * machine, with the same result.
  */
 
 import { TierKVError } from '../runtime/errors.ts';
@@ -20,27 +20,27 @@ export interface TrialTask {
 }
 
 export interface TrialResult {
-  /** Requests that came, and those of them that were served whole. */
+  /** Requests that came, and how many of them were served whole. */
   readonly injected: number;
   readonly completed: number;
-  /** Requests that never fit: longer than the model takes, or than an instance has KV memory. */
+  /** Requests that can never be served: longer than the model allows, or than the KV memory of an instance. */
   readonly unservable: number;
   /** Every figure that a target may bound, in milliseconds. */
   readonly figures: Readonly<Record<FigureName, number>>;
-  /** From 0 on, of a recorded trace from its first arrival on. */
+  /** Served requests a second, counted from 0, or from the first arrival of a recorded trace. */
   readonly requestsPerS: number;
   readonly outputTokensPerS: number;
-  /** From arrival to the batch, 99th percentile. */
+  /** Time from arrival until a request joins a batch, 99th percentile in ms. */
   readonly delayP99Ms: number;
-  /** Blocks that were found by blocks that were looked up, and by the tier that had them. */
+  /** Share of looked-up blocks that were found, in all tiers and by tier. */
   readonly hitRate: number;
   readonly hitsByTier: Readonly<Record<string, number>>;
   readonly preemptions: number;
-  /** Share of the time in which the busiest instance computed. */
+  /** Share of the run in which the busiest instance computed. */
   readonly busyShare: number;
-  /** Largest share of GPU memory for KV that running requests held, over all instances. */
+  /** Largest share of KV memory that running requests held at once, over all instances. */
   readonly kvShare: number;
-  /** Requests in the system when half of them, and when all of them had come. */
+  /** Requests in the system when half of them had come, and when all had come. */
   readonly inFlightHalf: number;
   readonly inFlightEnd: number;
 }
@@ -50,7 +50,7 @@ export type TrialAnswer =
   | TrialResult
   | { readonly error: { readonly code?: string; readonly message: string } };
 
-/** How full GPU memory was at its fullest, looked at once in this many steps: to look costs a walk over all instances. */
+/** Steps between two readings of how full KV memory is: a reading walks over all instances. */
 const STEPS_A_LOOK = 16;
 
 class FullestMemory implements SimulationObserver {
@@ -138,7 +138,7 @@ function resultOf({ simulation, opened }: BuiltSimulation, kvShare: number): Tri
   };
 }
 
-/** Requests that had come and not ended. */
+/** Requests in the system at that time. */
 function inFlight(table: RequestTable, atUs: number): number {
   let count = 0;
   for (let row = 0; row < table.size; row++) {

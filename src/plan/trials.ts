@@ -1,6 +1,6 @@
 /**
- * Trials of a plan: each deployment is written down, planned, and run on the workers, many at once. Results come in the order
- * of the trials, so that neither the number of threads nor their speed decides anything but the time.
+ * Runs the trials of a plan on workers, many at once. Results come in the order of the trials, so threads change nothing but
+ * the time.
  */
 
 import fs from 'node:fs';
@@ -16,13 +16,13 @@ import type { CheckedQuestion } from './question.ts';
 import { measuredTargets, type TargetMeasured } from './targets.ts';
 import type { TrialResult } from './trial.ts';
 
-/** What is tried. */
+/** A deployment with the settings of its run. */
 export interface PlanTrial {
   readonly choice: DeploymentChoice;
-  /** At most. Undefined: as many as the workload has. */
+  /** Most requests; undefined for as many as the workload has. */
   readonly requests: number | undefined;
   readonly seed: number;
-  /** Requests come this many times as fast. Default 1. */
+  /** Factor of the rate of requests. Default 1. */
   readonly load?: number;
   /** Default: the question's. */
   readonly latencyModel?: LatencyBackend;
@@ -34,20 +34,20 @@ export interface Tried {
   readonly targets: readonly TargetMeasured[];
   /** Whether every request was served and every target met. */
   readonly meets: boolean;
-  /** How far the worst target is off: 1 is on the bound, 2 twice as long. */
+  /** Largest ratio of a figure to its bound: 1 is on the bound, 2 twice as long. */
   readonly excess: number;
 }
 
 /** Most requests of a full run, unless more are asked for. */
 export const FULL_MAX = 6000;
-/** A figure so bad that no order among such runs matters: nothing was served. */
+/** `excess` of a run that served nothing: worse than every run that did. */
 const NOTHING_SERVED = 1e6;
 
 export class Trials {
   readonly question: CheckedQuestion;
-  /** Whether a queue that grows is a failure: the traffic is as heavy at its end as at its beginning. */
+  /** Whether the rate stays the same, so that a growing queue is a failure. */
   isSteady = false;
-  /** Simulations that were run. */
+  /** Number of simulations that were run. */
   count = 0;
   readonly #runner: TaskRunner;
   readonly #folder: ReturnType<typeof temporaryDirectory> = temporaryDirectory('tierkv-plan-');
@@ -79,7 +79,7 @@ export class Trials {
     return load === 1 ? plan : { ...plan, workload: { ...plan.workload, load } };
   }
 
-  /** @throws what makes a trial impossible, in the words of the simulator */
+  /** @throws {TierKVError} of the simulator, where a trial cannot run */
   async run(trials: readonly PlanTrial[]): Promise<Tried[]> {
     return Promise.all(
       trials.map(async (trial) => {
@@ -121,8 +121,8 @@ export class Trials {
 }
 
 /**
- * Whether more requests are in the system at the end of the arrivals than half way, beyond what chance does: then the
- * deployment does not keep up, and a longer run would end above any target.
+ * Whether clearly more requests are in the system at the last arrival than at half of them. Then the deployment does not
+ * keep up, and a longer run would miss every target.
  */
 export function isGrowing({ inFlightHalf, inFlightEnd }: TrialResult): boolean {
   return inFlightEnd > 1.3 * inFlightHalf + 4 * Math.sqrt(inFlightHalf) + 8;

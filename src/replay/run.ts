@@ -87,12 +87,7 @@ export async function runReplay(
     }
     requests++;
     blocks += request.hashIds.length;
-    listener.progress({
-      requests,
-      blocks,
-      blocksTotal: survey.blockLookups,
-      bytesMoved: tiers.bytesMoved(),
-    });
+    listener.progress({ requests, blocks, blocksTotal: survey.blockLookups, bytesMoved: tiers.bytesMoved() });
   }
   return {
     ...figures(manager, tiers),

@@ -128,7 +128,6 @@ class HashedBlocks {
   }
 }
 
-/** The first requests of a trace. */
 export function firstRequests(trace: PrefixTrace, requests: number): PrefixTrace {
   if (requests >= trace.runs.length) return trace;
   const lengths = trace.lengths.subarray(0, requests);

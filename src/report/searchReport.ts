@@ -68,16 +68,27 @@ export function searchReport({ outcome, individuals, command, folder, leftOut }:
   const besides =
     leftOut === undefined ? 'the best preset' : `the best of the presets judged (${ran.length})`;
   const answer =
-    best === undefined || lead === null
-      ? `The winner gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`
-      : lead > 0
-        ? `${beatsAll ? 'Yes' : 'In part'}: the winner is ${written(lead, 'share')} ahead of ${besides}, ${best.name}, on workloads that the search never saw, and first in ${ahead} of ${settings.length} settings.`
-        : `No: on workloads that the search never saw, ${best.name} stays ${written(-lead, 'share')} ahead of the winner.`;
+    winner.error !== undefined
+      ? `No: the winner failed on workloads that the search never saw. ${winner.error}`
+      : best === undefined || lead === null
+        ? `The winner gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`
+        : lead > 0
+          ? `${beatsAll ? 'Yes' : 'In part'}: the winner is ${written(lead, 'share')} ahead of ${besides}, ${best.name}, on workloads that the search never saw, and first in ${ahead} of ${settings.length} settings.`
+          : `No: on workloads that the search never saw, ${best.name} stays ${written(-lead, 'share')} ahead of the winner.`;
   return {
     title: 'A search for a better policy',
     question: 'Is there a policy that beats every preset?',
     answer,
-    verdict: best === undefined ? 'open' : beatsAll ? 'yes' : lead !== null && lead > 0 ? 'open' : 'no',
+    verdict:
+      winner.error !== undefined
+        ? 'no'
+        : best === undefined
+          ? 'open'
+          : beatsAll
+            ? 'yes'
+            : lead !== null && lead > 0
+              ? 'open'
+              : 'no',
     figures: [
       {
         name: 'gain over the baseline, never seen',

@@ -181,17 +181,6 @@ export class PolicyError extends TierKVError {
     const kinds: readonly string[] = policyErrorKinds;
     return kinds.includes(String((value as Partial<PolicyError>).kind));
   }
-
-  /** The same error with the request and the simulated time at which it happened. */
-  at(requestId: string, simTimeUs: number): PolicyError {
-    return new PolicyError(this.kind, this.problem, {
-      ...(this.path === undefined ? {} : { path: this.path }),
-      ...(this.line === undefined ? {} : { line: this.line }),
-      requestId,
-      simTimeUs,
-      cause: this,
-    });
-  }
 }
 
 function place({ path, line, requestId, simTimeUs }: PolicyErrorFacts): string {

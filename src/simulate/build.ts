@@ -1,4 +1,4 @@
-/** From a plan to a simulation that is ready to run, and to its end. */
+/** Builds the simulation of a plan, and runs it to its end. */
 
 import type { Conservation } from '../sim/cluster/core.ts';
 import { controlReadsKeys } from '../sim/control/plane.ts';
@@ -19,7 +19,7 @@ import { goodputTargets } from './options.ts';
 import type { SimulationPlan } from './plan.ts';
 import { openPlanned } from './workloadOptions.ts';
 
-/** Runs a simulation to its end, if need be a second time with the block keys that the first left out. */
+/** Runs a simulation to its end. It may run a second time, with the block keys that the first run left out. */
 export function runToEnd(
   build: (skipsKeys: boolean) => BuiltSimulation,
   progress: (built: BuiltSimulation) => (requests: number, nowUs: number) => void = () => () => {},
@@ -35,7 +35,7 @@ export function runToEnd(
   }
 }
 
-/** @throws {TierKVError} in the words of what the plan was written as */
+/** @throws {TierKVError} naming the option, or the key of the file, that the plan was written with */
 export function buildPlanned(plan: SimulationPlan, extras: BuildExtras = {}): BuiltSimulation {
   const build = (): BuiltSimulation => assemble(plan, extras);
   return plan.source === 'options' ? withOptionNames(optionNames, build) : build();

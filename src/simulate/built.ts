@@ -1,4 +1,4 @@
-/** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
+/** A simulation that is ready to run, and the parts that all ways to build one share. */
 
 import type { BoundBundle } from '../evolve/binding/bind.ts';
 import {
@@ -38,15 +38,15 @@ export interface BuiltSimulation {
   readonly scaling: readonly ScalingSetup[];
   /** Name of the order in which requests wait. */
   readonly scheduler: string;
-  /** The options of the run, with what a deployment file says of it. */
+  /** Options of the run, with values of a deployment file among them. */
   readonly options: OptionValues;
-  /** Of a deployment file: its pools, with the options that each came to. */
+  /** Pools of a deployment file, each with the options that follow from it. */
   readonly pools?: readonly BuiltPool[];
-  /** GPUs of all instances, those included that an autoscaler has added. */
+  /** GPUs of all instances, with those that an autoscaler added. */
   gpus(): number;
 }
 
-/** A pool of a deployment file as it was read: what stands in the file, and defaults for the rest. */
+/** A pool of a deployment file, with defaults for what the file leaves out. */
 export interface BuiltPool {
   readonly name: string;
   readonly machine: EngineHardware;
@@ -66,11 +66,11 @@ export interface PlannedScaling {
   readonly capacityTokens: number;
   readonly blockTokens: number;
   readonly maxSequences: number;
-  /** Behind the names of its random streams: a pool among others draws delays of its own. */
+  /** Suffix of the names of its random streams, so that each of several pools draws its own delays. */
   readonly suffix: string;
 }
 
-/** @param own policy of a policy bundle, which goes before the planned one */
+/** @param own policy of a policy bundle; it replaces the planned one */
 export function makeScaling(
   planned: PlannedScaling,
   key: Pick<SimulationKey, 'simulationSeed' | 'jitterSeed'>,
@@ -95,19 +95,19 @@ export function makeScaling(
 }
 
 export interface BuildExtras {
-  /** Policies of a bundle; they go before those of the options. */
+  /** Policies of a bundle; they replace those of the options. */
   readonly bundle?: BoundBundle;
   /** Changes a specification before requests are generated from it. */
   readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
   readonly observer?: SimulationObserver;
   readonly makeEngine?: MakeEngine;
-  /** Decisions that are taken out of the policies' hands. */
+  /** Decisions that are forced, whatever the policies say. */
   readonly forced?: ForcedDecisions;
   /** Default true. */
   readonly skipsKeys?: boolean;
 }
 
-/** The control plane as configured; what a bundle decides goes before that. */
+/** The control plane as configured; slots of a bundle replace its policies. */
 export function controlPlane(
   config: ControlConfig,
   { simulationSeed }: SimulationKey,

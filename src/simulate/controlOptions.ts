@@ -1,4 +1,4 @@
-/** The control plane from options and upstream's policy bundle; options go before the bundle. */
+/** The control plane from options and upstream's policy bundle. Options override the bundle. */
 
 import { readText } from '../files/inputs.ts';
 import { configError } from '../runtime/errors.ts';
@@ -77,7 +77,7 @@ export function controlSetup(options: OptionValues): ControlSetup {
   }
 }
 
-/** Fields that `--admission-parameters` and its like set, with where each is said. */
+/** Fields that `--admission-parameters` and similar options set, each with its option. */
 function parameterFields(options: OptionValues): Record<string, string> {
   return Object.fromEntries(
     ['admission', 'routing', 'gateway'].flatMap((stage) =>
@@ -106,7 +106,7 @@ function parametersOf(options: OptionValues, name: string): Record<string, Param
 
 function admissionOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
   const named = textOption(options, 'admissionPolicy');
-  // upstream's gateway queue stands in the place of the admission policy
+  // upstream's gateway queue replaces the admission policy
   if (options.asUpstream === true && options.flowControl === true) return { policy: 'always-admit' };
   const policy = named ?? bundle.admission ?? 'always-admit';
   const budgets = bundle.tenantBudgets === undefined ? {} : { tenantBudgets: bundle.tenantBudgets };
@@ -136,11 +136,11 @@ function admissionOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
 function routingOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
   const policy = textOption(options, 'routingPolicy') ?? bundle.routing ?? 'round-robin';
   const scorers = scorersOf(options, 'routingScorers') ?? bundle.scorers;
-  // a name that is not known is refused where the choice is checked, by the field that the user wrote
+  // an unknown name is refused where the choice is checked, which knows the field that the user wrote
   const parameters = routingPolicies.names.includes(policy)
     ? routingPolicies.describe(policy).parameters
     : {};
-  // upstream draws among equals, but for the busiest, of which it takes the first
+  // upstream draws among equal instances, except that `always-busiest` takes the first
   const ties = 'ties' in parameters && policy !== 'always-busiest' ? { ties: 'random' } : {};
   return { policy, ...ties, ...(scorers === undefined || policy !== 'weighted' ? {} : { scorers }) };
 }
@@ -213,7 +213,7 @@ function targetsOf(options: OptionValues): Record<string, number> | undefined {
 
 //  Upstream's policy bundle (`--policy-config`), read strictly: a key that it does not have is an error.
 
-/** What a bundle says; absent is what it leaves out. */
+/** Values of a bundle; fields that it leaves out are absent. */
 export interface PolicyFile {
   readonly admission?: string;
   readonly bucketCapacity?: number;
@@ -230,15 +230,15 @@ export interface PolicyFile {
   readonly preemption?: string;
   readonly tenantBudgets?: Readonly<Record<string, number>>;
   readonly autoscaler?: BundleAutoscaler;
-  /** The nodes that are there, where the bundle names node pools. */
+  /** Nodes of the cluster, where the bundle names node pools. */
   readonly nodePools?: readonly NodePool[];
   /** Mean and deviation in seconds. */
   readonly loadingDelayS?: readonly [mean: number, stddev: number];
-  /** Whether instances of the start need not load their model; said with node pools only. */
+  /** Whether instances of the start have their model loaded; only beside node pools. */
   readonly warmStart?: boolean;
 }
 
-/** Nodes of one kind that are there from the start; no node is added later, as upstream adds none. */
+/** Nodes of one kind. All are there from the start: upstream adds none later. */
 interface NodePool {
   readonly name: string;
   readonly gpuType: string;
@@ -399,12 +399,12 @@ function bundledRouting(node: SpecNode | undefined): Partial<PolicyFile> {
   return fields;
 }
 
-//  The autoscaler of a policy bundle, with what options change of it.
+//  The autoscaler of a policy bundle, with the options that change it.
 
 /** Most replicas where no node pool bounds them. */
 const REPLICAS_MAX = 64;
 
-/** Instances that the nodes of the start hold: one lies on one node, of its kind of GPU. */
+/** Instances that the nodes can hold. An instance lies on one node with its kind of GPU. */
 function roomOf(nodePools: readonly NodePool[], machine: EngineHardware): number {
   const { name, aliases } = machine.hardware;
   const names = [name, ...aliases].map((each) => each.toLowerCase());

@@ -48,7 +48,7 @@ const stages = [
   'gateway',
 ] as const;
 
-/** What the registries call a stage, where it is not its key. */
+/** Names of stages in the registries, where they differ from the key. */
 const stageOf: Readonly<Record<string, string>> = { prefill_routing: 'routing', decode_routing: 'routing' };
 
 interface DeployedControl {
@@ -58,7 +58,7 @@ interface DeployedControl {
   readonly routingLatencyUs: number;
 }
 
-/** A policy and its parameters; names may have underscores. @param placeOf where a parameter is said */
+/** A policy and its parameters; names may have underscores. */
 function readPolicy(node: SpecNode, except: readonly string[] = []): PolicyChoice {
   const policy = node.text('policy');
   if (policy === '') throw node.error('policy', 'is missing', 'Name one');
@@ -150,12 +150,12 @@ function readHistory(node: SpecNode | undefined): ControlConfig['history'] {
   return history;
 }
 
-//  Errors of readers of options and of the library, in the words of a deployment file: file, line and key.
+//  Errors about options and fields become errors about the deployment file: file, line and key.
 
-/** Where a field is said: a key of a mapping. */
+/** Place of a field in the file: a key of a mapping. */
 type FieldPlace = readonly [node: SpecNode, key: string];
 
-/** Runs `act`; its errors about a field that `placeOf` knows are about that place. */
+/** Runs `act`. Its errors about a field that `placeOf` knows become errors about that place of the file. */
 function inFile<T>(placeOf: (field: string) => FieldPlace | undefined, act: () => T): T {
   try {
     return act();
@@ -194,7 +194,7 @@ function nameOf(key: string): string {
   return optionNameOf(`--${key.replaceAll('_', '-')}`);
 }
 
-/** Those of the options that the keys of a mapping can say. */
+/** The options that keys of a mapping can set. */
 function sayable(options: OptionValues, keys: readonly string[]): OptionValues {
   return Object.fromEntries(keys.map((key) => [nameOf(key), options[nameOf(key)]]));
 }
@@ -203,15 +203,15 @@ interface DeployedPool {
   readonly name: string;
   readonly config: PoolConfig;
   readonly machine: EngineHardware;
-  /** Of its model and its engine, those of the file and defaults for the rest. */
+  /** Options of its model and engine: values of the file, and defaults for the rest. */
   readonly options: OptionValues;
   readonly bounds: { readonly min: number; readonly max: number };
-  /** Its mapping in the file, and its own autoscaling there. */
+  /** The pool's mapping in the file, and the section `autoscaling` in it. */
   readonly node: SpecNode;
   readonly autoscaling: SpecNode | undefined;
 }
 
-/** Options out of the keys of a mapping, and where each is said. */
+/** Options that the keys of a mapping set, with the place of each. */
 function optionsOf(
   node: SpecNode | undefined,
   keys: readonly string[],
@@ -247,7 +247,7 @@ function readModel(node: SpecNode, base: OptionValues): Model {
   return { name, machine, options: sayable(known, modelKeys) };
 }
 
-/** @param base every option of `tierkv simulate` with its default */
+/** @param base all options of `tierkv simulate` with their defaults */
 export function readPools(root: SpecNode, base: OptionValues): DeployedPool[] {
   const models = root.list('models').map((node) => readModel(node, base));
   if (models.length === 0) throw root.error('models', 'is empty', 'Name a model with its hardware');
@@ -328,7 +328,7 @@ function readPool(
   };
 }
 
-/** A number, or least, most and how many there are at first. */
+/** Replicas: a number, or a mapping of least, most and initial number. */
 function readReplicas(node: SpecNode): {
   replicas: number;
   bounds: { readonly min: number; readonly max: number };
@@ -380,7 +380,7 @@ function tiersOf(
 // take to come and go. What a pool says goes before what the file says for all of them.
 
 const scalingTime = { min: 0, max: 1e12 };
-/** How often an autoscaler looks: at its policy, or with `event` at its triggers, which are to be seen soon. */
+/** Microseconds between two evaluations: of the policy, or with `event` of the triggers, which should be seen soon. */
 const POLL_US = { periodic: 30_000_000, event: 1_000_000 } as const;
 
 /** @returns one for each pool that scales, in order of the pools */
@@ -402,7 +402,7 @@ export function readScaling(root: SpecNode, pools: readonly DeployedPool[]): Pla
       throw root.error('pools', problem, 'Add autoscaling to it or for all, or say replicas as a number');
     }
     isUsed ||= said === forAll;
-    // a pool among others draws delays of its own
+    // each of several pools draws its own delays
     const setup = readSetup(said, pool, isOnly ? '' : ` ${name}`);
     autoscaling?.close();
     return [setup];
@@ -443,9 +443,9 @@ function readSetup(node: SpecNode, { name, bounds, config }: DeployedPool, suffi
     maxSequences: limits.maxSequences,
     suffix,
   };
-  // made once, so that a mistake in it is told with its line
+  // built once here, so that an error has the line of the file
   inFile(
-    (field) => placeIn(policyNode, field),
+    (field) => (field === 'scaling.triggers' ? [node, 'triggers'] : placeIn(policyNode, field)),
     () => makeScaling(planned, keyOfSeed(0n), {}),
   );
   return planned;
@@ -500,7 +500,7 @@ function readActuation(node: SpecNode): ScalingActuationConfig {
 //  The workload of a deployment file: a file beside it, a preset, or a specification in place.
 
 export interface DeployedWorkload {
-  /** Options that say it. */
+  /** Options that describe the workload. */
   readonly options: OptionValues;
   readonly spec: WorkloadSpec | undefined;
   /** An error about an option that the file gave is about its key there. */
@@ -523,7 +523,7 @@ const presetKeys = [
   'output_tokens_max',
 ] as const;
 
-/** @param file of the deployment, beside which others lie */
+/** @param file of the deployment; paths in it are relative to its folder */
 export function readWorkload(root: SpecNode, file: string): DeployedWorkload {
   const node = root.section('workload');
   if (node === undefined) return { options: {}, spec: undefined, inFile: (error) => error };

@@ -1,4 +1,4 @@
-/** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
+/** The engine of an instance from options: KV tiers, scheduler, and model of time. */
 
 import path from 'node:path';
 import {
@@ -58,9 +58,9 @@ interface EngineSetup {
   readonly limits: InstanceLimits;
 }
 
-/** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
+/** Blocks of an instance where its GPU memory is unknown; upstream's number. */
 const BLOCKS_FALLBACK = 1_000_000;
-/** Where a deployment file has tiers of its own. */
+/** Makes the tiers that a deployment file describes. */
 export type MakeTiers = (blockBytes: number) => Tiers;
 
 /**
@@ -131,12 +131,12 @@ export function engineSetup(
   };
 }
 
-/** Names that work without a policy that ranks requests. */
+/** Names of orders that need no policy that ranks requests. */
 function byItself(names: readonly string[]): string[] {
   return names.filter((name) => name !== RANKED);
 }
 
-/** Prompt tokens of a step that no model of time takes for the price of reading the weights. */
+/** Prompt tokens of a step that is long enough for every model of time to charge more than reading the weights. */
 const FULL_STEP_TOKENS = 1024;
 
 /**
@@ -176,7 +176,7 @@ function adapterBytes(options: OptionValues, { model, tp }: EngineHardware): num
   return adapterBytesOf(model, wholeOption(options, 'maxLoraRank', 1, 4096) ?? 16, tp);
 }
 
-/** What requests hold beside the blocks of their tokens. */
+/** Blocks that requests hold beside the blocks of their tokens. */
 function sideBlocks({ model, tp }: EngineHardware, blockTokens: number): SideBlocks | undefined {
   return sideBlocksOf(model, tp, blockTokens, layerKvBytesPerToken(model, tp, kvElementBytesOf(model)));
 }
@@ -187,7 +187,7 @@ function blockBytesOf(
   { model, tp, speculation }: EngineHardware,
   blockTokens: number,
 ): number {
-  // upstream shares heads out evenly, also over more GPUs than there are heads
+  // upstream divides heads evenly, even over more GPUs than heads
   const tokenBytes =
     options.asUpstream === true
       ? kvBytesPerToken(model, tp)
@@ -214,7 +214,7 @@ function fittingBlocks(options: OptionValues, machine: EngineHardware, blockToke
   try {
     return automaticBlockCount(model, hardware, { tp, dp, blockTokens, memoryUtilization, adapterBytes: 0 });
   } catch (error) {
-    // a model that does not fit is the user's to know; one that the formula does not describe is not
+    // the user must know when a model does not fit, but not when the formula has no term for its activation
     if (error instanceof TierKVError && error.field === 'hidden_act') return BLOCKS_FALLBACK;
     throw error;
   }
@@ -230,7 +230,7 @@ function modelTokens(options: OptionValues, { model }: EngineHardware, capacityT
 // `--shared-tier FILE`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
 // `tierkv calibrate --remote` writes.
 
-/** Most blocks that an instance keeps in mind of the shared tier. */
+/** Most blocks of the shared tier that an instance remembers. */
 const SHARED_BLOCKS_MAX = 2 ** 20;
 
 function sharedFile(options: OptionValues): SharedServerConfig | undefined {
@@ -247,7 +247,7 @@ export function readSharedTier(file: string): SharedServerConfig {
   return shared;
 }
 
-/** @param node what a file has of it, or has under `shared_tier` */
+/** @param node a whole file, or the section `shared_tier` of one */
 export function sharedTierOf(node: SpecNode): SharedServerConfig {
   for (const key of ['schema', 'date', 'server']) node.has(key);
   if (!node.has('capacity_bytes')) {
@@ -346,7 +346,7 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number,
   return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: hostTier, blocks: cpuBlocks }], loads };
 }
 
-//  The model of time of an instance, from `--model`, `--gpu`, `--tp` and what else decides it.
+//  The model of time of an instance, from `--model`, `--gpu`, `--tp` and related options.
 
 /** Model and machine of the engines of one pool, as plain data. */
 export interface PlannedMachine {
@@ -354,10 +354,10 @@ export interface PlannedMachine {
   readonly hardware: Hardware;
   readonly tp: number;
   readonly dp: number;
-  /** Whether steps are held above what the hardware needs. */
+  /** Whether no step is shorter than the hardware needs. */
   readonly floor: boolean;
   readonly coefficients: Coefficients;
-  /** Whether the model of time was chosen for want of a calibrated one for the GPU. */
+  /** Whether the model of time stands in because the GPU has no calibrated one. */
   readonly standsIn: boolean;
   /** How experts exchange tokens, where it was said. */
   readonly moeCommBackend?: MoeCommBackend;
@@ -365,7 +365,7 @@ export interface PlannedMachine {
   readonly expertImbalance?: number;
 }
 
-/** The same with the model of time that they come to. */
+/** Model and machine, with their model of time. */
 export interface EngineHardware extends PlannedMachine {
   readonly latency: LatencyModel;
 }

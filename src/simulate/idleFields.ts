@@ -1,6 +1,6 @@
 /**
- * What a plan says and no run of it can show: fields of a deployment file whose feature is off, and tiers behind a link that
- * is too slow for any load. A file may serve runs of several kinds, so each is told and none is refused.
+ * Settings without effect: fields of a deployment file whose feature is off, and tiers behind a link that is too slow for any
+ * load. One file may serve several kinds of runs, so they are reported and not refused.
  */
 
 import { parse } from 'yaml';
@@ -17,7 +17,7 @@ import type { PlannedScaling } from './built.ts';
 
 type Pool = Pick<PoolConfig, 'configId' | 'role' | 'engine'>;
 
-/** What a run has, as far as fields ask for it. */
+/** The parts of a run that decide whether a field has an effect. */
 interface IdleRun {
   readonly control: ControlConfig;
   readonly pools: readonly Pool[];
@@ -63,7 +63,7 @@ function ofEngine(engine: Fields, pool: Fields, hasShared: boolean): readonly Fi
   ];
 }
 
-/** Drafts of a model that proposes nothing. */
+/** Settings of drafts need a model that proposes tokens. */
 function ofModel(model: Fields): readonly FieldRule[] {
   const drafts = Number(model.num_speculative_tokens ?? 0) > 0;
   const names = ['speculative_acceptance', 'speculative_draft_model', 'speculative_draft_us'];
@@ -94,12 +94,12 @@ function ofControl({ control, pools, scaling }: IdleRun): readonly FieldRule[] {
     [['control.shadow.speculative_ttl_us'], shadow.model === 'speculative', noShadow],
     [['control.signals.snapshot_interval_us'], readsReports, noReader],
     [['control.signals.cache_signal_us'], readsKeys, noReader],
-    // built-in policies remember on their own; programs, which `tierkv evaluate` runs, are what reads these
+    // built-in policies keep their own memory; only programs, which `tierkv evaluate` runs, read this field
     [['control.history'], false, 'only programs of policies read it, as tierkv evaluate runs them'],
   ];
 }
 
-/** The pause of users in closed loop. */
+/** A pause needs users that wait for answers. */
 function ofUsers(workload: Fields): FieldRule {
   const waits = Number(workload.concurrency ?? 0) > 0 || isConversation(workload.preset);
   return [['workload.think_time_ms'], waits, 'no user of this workload waits for an answer'];
@@ -133,7 +133,7 @@ export function idleFields(text: string, run: IdleRun): string[] {
   ];
 }
 
-/** Pools whose blocks never come back from the tiers that they were given. */
+/** Warnings about pools whose lower tiers are too slow to load any block from. */
 export function cutOffTiers(pools: readonly Pool[]): string[] {
   return pools
     .filter(({ engine }) => isCutOff(engine))

@@ -1,7 +1,6 @@
 /**
- * Options of `tierkv simulate` that cannot act beside the others, and keys of a policy bundle that cannot:
- * each is refused with what it lacks, since its author expects something else than what would happen.
- * An option that is given its own default is let through.
+ * Refuses options of `tierkv simulate`, and keys of a policy bundle, that would have no effect beside the others. The error
+ * says what is missing. An option with the value of its default is accepted.
  */
 
 import { configError } from '../runtime/errors.ts';
@@ -11,7 +10,7 @@ import type { PolicyFile } from './controlOptions.ts';
 import { requireKnownClasses, textOption } from './options.ts';
 import { type AskedSimulation, flagOf, type OptionValues, outputNames, withDefaults } from './optionTable.ts';
 
-/** What a run has, as far as options and a bundle say it. */
+/** The parts of a run that decide whether an option has an effect. */
 interface Asked {
   readonly options: OptionValues;
   readonly bundle: PolicyFile;
@@ -265,7 +264,7 @@ const rules: readonly Rule[] = [
   ],
 ];
 
-/** Keys of a bundle with the policy of which they are. */
+/** Refuses keys of a bundle that belong to a policy which the run does not have. */
 function refuseIdleKeys(asked: Asked): void {
   const { bundle, admission, routing, options } = asked;
   const file = textOption(options, 'policyConfig');
@@ -324,7 +323,7 @@ export function refuseIdleOptions(
     for (const [names, acts, lacks, remedy] of rules) {
       for (const name of names) {
         if (!isGiven(name) || asked.options[name] === defaults[name]) continue;
-        // live signals are what a run has whose policies read none
+        // 0 asks for live signals, which is no different where policies read none
         if (liveAtZero.includes(name) && Number(asked.options[name]) === 0) continue;
         if (ofDeployment && !besideDeployment.includes(name)) continue;
         if (!acts(asked)) throw configError(flagOf(name), lacks, remedy);
@@ -364,5 +363,5 @@ export function refuseOutputs({ given }: AskedSimulation, what: string, remedy: 
 
 const liveAtZero = ['snapshotRefreshInterval', 'cacheSignalDelay'];
 
-/** Options of the rules that may stand beside a deployment file. */
+/** Options of these rules that may be given beside a deployment file. */
 const besideDeployment = ['counterfactualK', 'chromeTraceEvents', 'traceLevel', 'thinkTimeMs'];

@@ -1,4 +1,4 @@
-/** Simulations by name: a deployment and its workload described, run, and told. */
+/** Simulations of described deployments: `simulate`, its description, and its result. */
 
 export type { Conservation } from '../sim/cluster/core.ts';
 export type { MetricsOutput } from '../sim/report/metricsOutput.ts';

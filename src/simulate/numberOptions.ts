@@ -1,6 +1,6 @@
 /**
- * Options that are numbers, times or seeds, from what the user wrote to numbers. Apart from the options that need a
- * workload, so that the help of a command loads no simulator.
+ * Reads options that are numbers, times or seeds. This file is apart from `options.ts`, so that the help of a command loads
+ * no simulator.
  */
 
 import { configError } from '../runtime/errors.ts';
@@ -17,7 +17,7 @@ const units: Readonly<Record<string, number>> = {
   h: 3600e6,
 };
 
-/** Options that are times, each with what a plain number counts, in microseconds. All take units, as `500ms`. */
+/** Options that are times, each with the microseconds that its plain number counts. All take units, as `500ms`. */
 const times: Readonly<Record<string, number>> = {
   ...Object.fromEntries(
     [

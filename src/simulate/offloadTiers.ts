@@ -33,7 +33,7 @@ export interface Tiers {
   readonly shared?: SharedServerConfig;
 }
 
-/** Tiers by their sizes alone, over the links of a usual machine. */
+/** Tiers that have only a size, over the links of a usual machine. */
 export function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers | undefined {
   const lowerTiers: LowerTier[] = [];
   const links: Record<string, LinkProfile> = {};
@@ -46,7 +46,7 @@ export function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers 
   return isAsked ? { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } } : undefined;
 }
 
-/** Below the tiers that there are: blocks come from the last of them, and go up past it. */
+/** Adds a tier below the others: it takes blocks from the last tier, and loads go straight to the top. */
 function addTier(
   lowerTiers: LowerTier[],
   links: Record<string, LinkProfile>,
@@ -85,7 +85,7 @@ function bytesIn(node: SpecNode, key: string): number {
   throw node.error(key, `is "${shownPlain(text)}", not a size`, 'Write bytes, or 64GiB');
 }
 
-/** @param node what a file has under `kv_offload` */
+/** @param node the section `kv_offload` of a file */
 export function offloadTiersOf(
   node: SpecNode,
   blockBytes: number,

@@ -1,9 +1,9 @@
-/** Errors of the library in the words of options: a field becomes the option that sets it. */
+/** Turns errors about fields of the library into errors about the options that set them. */
 
 import { TierKVError } from '../runtime/errors.ts';
 import { sizedTierNames } from '../sim/links/machineTiers.ts';
 
-/** Runs `act`; its errors about a field in `names` are about that option, which also begins their message. */
+/** Runs `act`. Its errors about a field in `names` name that option instead, in the message too. */
 export function withOptionNames<T>(names: Readonly<Record<string, string>>, act: () => T): T {
   try {
     return act();
@@ -27,7 +27,7 @@ export function inOptionNames(names: Readonly<Record<string, string>>, error: un
   });
 }
 
-/** The options behind the names that the library gives to what it checks. */
+/** Options of `tierkv simulate` by the fields that the library checks. */
 export const optionNames: Readonly<Record<string, string>> = {
   tp: '--tp',
   dp: '--dp',

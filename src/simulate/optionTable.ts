@@ -72,14 +72,14 @@ export const presetRows: readonly OptionRow[] = [
   ]),
 ];
 
-/** Options on how a recorded trace is read. */
+/** Options about reading a recorded trace. */
 export const traceRows: readonly OptionRow[] = [
   ['--columns <mapping>', 'which columns of a CSV are what: arrival=ts:s,input=prompt_len,output=gen_len'],
   ['--drop-empty', 'leave out rows without prompt or output tokens, and count them'],
   ['--sort', 'sort the rows of a trace by time'],
 ];
 
-/** The ones that most runs need, by their flags. */
+/** Flags of the options that most runs need; help shows them first. */
 const firstFlags: readonly string[] = [
   ...['--model', '--gpu', '--tp', '--num-instances', '--workload', '--rate', '--num-requests'],
   ...sizedTierNames.map((name) => `--${name}`),
@@ -305,7 +305,7 @@ const byTopic: readonly OptionGroup[] = [
 
 const isFirst = ([flags]: OptionRow): boolean => firstFlags.includes(flags.split(' ')[0]);
 
-/** All options that help names, in its groups: the ones that most runs need come first. */
+/** Options of the help text by group; the options that most runs need are the first group. */
 export const simulateGroups: readonly OptionGroup[] = [
   {
     title: 'First of all',
@@ -316,13 +316,13 @@ export const simulateGroups: readonly OptionGroup[] = [
   ...byTopic.map(({ title, rows }) => ({ title, rows: rows.filter((row) => !isFirst(row)) })),
 ];
 
-/** All options that help names, in its order. */
+/** Options of the help text in its order. */
 export const simulateRows: readonly OptionRow[] = simulateGroups.flatMap(({ rows }) => rows);
 
 /** The option that may be given several times; its values are lines. */
 export const REPEATED = 'set';
 
-/** Names of the options that describe a deployment, which a deployment file says in their place. */
+/** Names of the options that a deployment file replaces. */
 export const deployedNames: readonly string[] = deployedRows.map(([flags]) => optionNameOf(flags));
 
 // Options of BLIS that have no part here, each with the reason and with what to use instead. They are known,
@@ -399,15 +399,15 @@ const refused: readonly UpstreamOption[] = [
   ['--max-num-scheduled-tokens <n>', 'is an old name', 'Use --max-num-batched-tokens.'],
 ];
 
-/** Options of upstream's that help does not name. */
+/** Upstream's options that help does not show. */
 export const hiddenRows: readonly OptionRow[] = [...accepted, ...refused].map(([flags]) => [flags, '']);
 
-//  What was asked of a simulation, from a command line or from the arguments of a plan.
+//  The options of one simulation, from a command line or from the arguments of a plan.
 
 export interface AskedSimulation {
-  /** The file that is named without an option. */
+  /** Workload file that is given as an argument. */
   readonly workload: string | undefined;
-  /** Every option with a value: as given, or its default. */
+  /** Every option with its given value or its default. */
   readonly options: OptionValues;
   /** Names of the options that were given. */
   readonly given: ReadonlySet<string>;
@@ -433,7 +433,7 @@ const upstreamsDefaults: OptionValues = {
   floor: undefined,
 };
 
-/** What was given, and of the rest the defaults. @param given among them `asUpstream`, which says whose */
+/** Given options, with defaults for the rest: upstream's defaults if `asUpstream` is among them. */
 export function withDefaults(given: OptionValues): OptionValues {
   return { ...(given.asUpstream === true ? upstreamsDefaults : defaultOptions), ...given };
 }
@@ -509,7 +509,7 @@ function unknownOption(flag: string): Error {
   return configError(flag, 'is an unknown option', remedy);
 }
 
-/** The value of an option that was given before, and is given again. */
+/** The value of an option that may have been given before: the last one, or all of them as lines. */
 function lines(
   name: string,
   before: string | boolean | undefined,

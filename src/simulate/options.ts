@@ -1,4 +1,4 @@
-/** Values out of options, each checked with a message that names the option and says what to write instead. */
+/** Reads and checks option values. An error names the option and says what to write instead. */
 
 import { formatBytes, formatCount, parseBlocks } from '../printing/text.ts';
 import { configError, nearestName } from '../runtime/errors.ts';
@@ -80,7 +80,7 @@ export function numbersOption(options: OptionValues, name: string): number[] | u
   });
 }
 
-// Targets of goodput: `--slo-ttft critical=100ms,standard=500ms` and its kin, and those of a specification.
+// Targets of goodput: `--slo-ttft critical=100ms,standard=500ms` and similar options, and those of a specification.
 
 const unitsUs: Readonly<Record<string, number>> = { us: 1, µs: 1, ms: 1e3, s: 1e6, m: 60e6, h: 3600e6 };
 
@@ -128,14 +128,14 @@ export function requireKnownClasses(
   throw configError(field, problem, `${meant}Classes: ${known.join(', ')}.`);
 }
 
-/** Refuses targets of classes that do not occur. */
+/** Refuses targets of classes that no request has. */
 export function requireKnownTargets(options: OptionValues, recorded: Iterable<string> = []): void {
   for (const name of ['sloTtft', 'sloItl', 'sloE2e']) {
     requireKnownClasses(flagOf(name), Object.keys(classTargets(options, name)), recorded);
   }
 }
 
-/** Options go before the specification, dimension by dimension. */
+/** Targets of the options and of the specification; an option overrides the same figure of a class. */
 export function goodputTargets(options: OptionValues, spec: WorkloadSpec | undefined): TargetsByClass {
   const targets: Record<string, Targets> = {};
   for (const [name, { ttftMs, itlMs, e2eMs }] of Object.entries(spec?.goodputSloTargets ?? {})) {

@@ -1,4 +1,4 @@
-/** Metrics as JSON text, in the form that upstream's have: two spaces, and letters of HTML escaped. */
+/** Metrics as JSON text in upstream's form: two spaces, and letters of HTML escaped. */
 
 import type { VegaLiteSpec } from '../printing/chart.ts';
 import { formatBytes, printable } from '../printing/text.ts';
@@ -37,7 +37,7 @@ export function metricsText(metrics: MetricsOutput, tierkv: object = {}): string
   return `${jsonText({ ...metrics, tierkv })}\n`;
 }
 
-//  The picture of a simulation: how latencies are distributed, and how full the tiers are over time.
+//  Charts of a simulation: the distribution of latencies, and the use of tiers over time.
 
 const WIDTH = 520;
 const POINTS = 100;
@@ -48,7 +48,7 @@ interface CdfPoint {
   readonly share: number;
 }
 
-/** The share of requests that took at most so long, at equal steps of the share. */
+/** Cumulative distribution of a latency, at equal steps of the share. */
 function distribution(what: string, valuesUs: Float64Array): CdfPoint[] {
   if (valuesUs.length === 0) return [];
   valuesUs.sort();
@@ -131,7 +131,7 @@ export function simulationChart(
 
 //  A simulation's requests as files: rows with every time that is known, TraceV2, and upstream's results.
 
-/** One row of `--requests`; times in microseconds, null for what did not happen. */
+/** One row of `--requests`. Times are in microseconds, and null where the event did not happen. */
 interface RequestRecord {
   readonly id: string;
   readonly status: string;
@@ -280,12 +280,12 @@ export interface SummaryInput {
   readonly simulation: Simulation;
   readonly cluster: MetricsOutput;
   readonly perInstance: readonly MetricsOutput[];
-  /** Whether classes were scheduled by priority: only then upstream counts inversions. */
+  /** Whether classes were scheduled by priority; upstream counts inversions only then. */
   readonly byPriority: boolean;
   readonly hasTargets: boolean;
-  /** Whether ratios are printed that upstream forms otherwise, as upstream forms them. */
+  /** Whether ratios of a cluster are means over instances, as upstream forms them. */
   readonly asUpstream: boolean;
-  /** Where a summary of the decisions was asked for. */
+  /** Summary of the decisions; undefined unless `--summarize-trace` asks for it. */
   readonly decisions: DecisionSummary | undefined;
   /** Of each pool that scales. */
   readonly scaling: readonly ScalingOf[];
@@ -359,7 +359,7 @@ function meansOf(
   return { hitRate: cluster.cache_hit_rate, thrashingRate: thrashing / instances.length };
 }
 
-/** Only with tiers below GPU memory: what upstream does not print. */
+/** Figures of tiers below GPU memory, which upstream does not print; empty without such tiers. */
 function tierSection({ simulation }: SummaryInput): string {
   const { tiers, links, sent, reloads, thrashed, stepTransferUs } = transferMetrics(simulation.instances);
   if (tiers.length < 2) return '';
@@ -380,7 +380,7 @@ function tierSection({ simulation }: SummaryInput): string {
   );
 }
 
-/** What the server did that all instances share; nothing without one. */
+/** Figures of the server that all instances share; empty without one. */
 export function sharedLine(shared: SharedServer | null): string {
   if (shared === null) return '';
   const { counts, config, residentBytes } = shared;
@@ -471,7 +471,7 @@ function decisionSection({ simulation, decisions }: SummaryInput): string {
   );
 }
 
-/** Sections that tables for people do not have already. */
+/** Sections that the tables of `runText` do not cover. */
 const sections: readonly ((input: SummaryInput) => string)[] = [
   classSection,
   tenantSection,

@@ -30,15 +30,15 @@ import { flagOf, type OptionValues } from './optionTable.ts';
 import { presetSpec } from './presetOptions.ts';
 import { type PlannedWorkload, planWorkload } from './workloadOptions.ts';
 
-/** Like instances: what each is, and how many there are at the start. */
+/** A pool of equal instances: their configuration, and their number at the start. */
 interface PlannedPool extends Omit<PoolConfig, 'latency'> {
   readonly machine: PlannedMachine;
-  /** Of a deployment file: the options that the pool came to. */
+  /** Options of a pool of a deployment file. */
   readonly options?: OptionValues;
 }
 
 export interface SimulationPlan {
-  /** What its pools were written as: a deployment file has a name for each. */
+  /** Source of the pools; those of a deployment file have names. */
   readonly source: 'options' | 'file';
   readonly pools: readonly PlannedPool[];
   readonly control: ControlConfig;
@@ -49,16 +49,16 @@ export interface SimulationPlan {
   readonly handoff: HandoffConfig;
   readonly scaling: readonly PlannedScaling[];
   readonly workload: PlannedWorkload;
-  /** What the file of policies says; of a deployment file nothing. */
+  /** Values of the file of policies; empty for a deployment file. */
   readonly policyFile: PolicyFile;
-  /** What else names the policies of the run: the text of the file, or the autoscaler of the file of policies. */
+  /** Part of the simulation's key: the text of the deployment file, or the autoscaler of the file of policies. */
   readonly named: unknown;
   /**
    * Every option with its value. Seed, targets, end and presets are read here when the simulation is made; the rest
    * says where a result comes from.
    */
   readonly options: OptionValues;
-  /** What was asked for and has no effect, a sentence each. */
+  /** Warnings about settings without effect, a sentence each. */
   readonly notices: readonly string[];
 }
 
@@ -177,12 +177,12 @@ function planFile(file: string, trace: string | undefined, options: OptionValues
   };
 }
 
-/** Options that were given or have a default. */
+/** Options that have a value. */
 function defined(options: OptionValues): OptionValues {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }
 
-/** What a command line names goes before what the file has. */
+/** Plans a deployment file. Options of the command line override values of the file. */
 function planDeployed(
   trace: string | undefined,
   options: OptionValues,
@@ -238,7 +238,7 @@ function applySettings(text: string, file: string, settings: string | undefined)
   if (settings === undefined) return text;
   readYaml(text, file); // refuses what nests or costs too much, with file and line
   const document = parseDocument(text);
-  // what is wrong with the text is said by the reader, with file and line
+  // the reader reports errors of the text, with file and line
   if (document.errors.length > 0) return text;
   for (const setting of settings.split('\n')) {
     const at = setting.indexOf('=');
@@ -250,7 +250,7 @@ function applySettings(text: string, file: string, settings: string | undefined)
     const fits = typeof last === 'number' ? isSeq(parent) && last < parent.items.length : isMap(parent);
     if (!fits)
       throw configError('--set', `is "${setting}", which is nowhere in the file`, 'Look at the path.');
-    // as a node, so that the next setting may go into it
+    // a node, so that the next setting can go into it
     document.setIn(path, document.createNode(value));
   }
   return document.toString();
@@ -259,7 +259,7 @@ function applySettings(text: string, file: string, settings: string | undefined)
 /** The value of a setting, plain or as YAML. */
 function settingValue(setting: string, text: string): unknown {
   const remedy = 'Write field=value, with a value as in the file.';
-  // under a key it is read with the limits of a file
+  // read as the value of a key, so that the limits of files hold
   readYaml(`value:\n  ${text}`, '--set');
   const document = parseDocument(text);
   if (document.errors.length > 0) throw configError('--set', `is "${setting}", which is not YAML`, remedy);

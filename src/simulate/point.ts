@@ -1,4 +1,4 @@
-/** One point of a sweep: its simulation, and what is kept of it. */
+/** One point of a sweep: its simulation, and the figures kept of it. */
 
 import { TierKVError } from '../runtime/errors.ts';
 import { clusterMetrics, servedRates } from '../sim/report/metricsOutput.ts';
@@ -18,15 +18,15 @@ export interface SweepPoint {
 
 export interface PointResult {
   readonly values: Readonly<Record<string, string>>;
-  /** What the times of its steps stand on, a line for each machine. */
+  /** Lines about the model of time, one a machine. */
   readonly steps: readonly string[];
   readonly gpus: number;
   readonly completed: number;
   readonly injected: number;
-  /** From 0 on, of a recorded trace from its first arrival on. */
+  /** Responses a second, counted from 0, or from the first arrival of a recorded trace. */
   readonly responsesPerS: number;
   readonly tokensPerS: number;
-  /** Times are 0 where no request had any. */
+  /** Milliseconds; 0 where no request was measured. */
   readonly ttftMeanMs: number;
   readonly ttftP99Ms: number;
   readonly itlMeanMs: number;
@@ -35,15 +35,15 @@ export interface PointResult {
   readonly e2eP99Ms: number;
   readonly hitRate: number;
   readonly preemptions: number;
-  /** What is wrong with how requests were spread over instances. */
+  /** Warnings about how requests were spread over instances. */
   readonly warnings: readonly string[];
 }
 
-/** A point that cannot run, and why. */
+/** A point that cannot run, with its error. */
 export interface FailedPoint {
   readonly values: Readonly<Record<string, string>>;
   readonly error: {
-    /** Of a `TierKVError`: the point is at fault. Absent where tierkv or the machine is. */
+    /** Code of a `TierKVError`, which means that the point is at fault; absent for faults of tierkv or the machine. */
     readonly code?: string;
     readonly field?: string;
     readonly message: string;

@@ -1,6 +1,6 @@
 /**
- * Options that shape a workload, from what the user wrote to what the library takes: a preset, its lengths, its rate, the
- * seed. Every error names the option and says what to write instead.
+ * Reads the options that shape a workload: a preset, its lengths, its rate, the seed. Every error names the option and says
+ * what to write instead.
  */
 
 import { type Format, type OpenOptions, requireFormat } from '../files/openWorkload.ts';
@@ -23,7 +23,7 @@ import { flagOf, type OptionValues, optionNameOf, presetRows } from './optionTab
 
 function limitsOf(options: OptionValues): Partial<Limits> {
   const maxRequests = numberOption(options, 'numRequests', '--num-requests');
-  // as far as upstream's clock goes
+  // the end of upstream's clock
   const horizonUs = numberWithin(options, 'horizon', '--horizon', { min: 1, max: 2 ** 63, whole: true });
   if (maxRequests !== undefined && !(Number.isSafeInteger(maxRequests) && maxRequests >= 0)) {
     throw configError('--num-requests', `is ${maxRequests}`, 'Set it to an integer of at least 0.');
@@ -35,7 +35,7 @@ function limitsOf(options: OptionValues): Partial<Limits> {
   };
 }
 
-/** What --profile and --timeout do to a spec. */
+/** The changes that --profile and --timeout make to a specification. */
 export function adjustmentOf(
   options: OptionValues,
   synthesized: boolean,
@@ -159,7 +159,7 @@ export function usedByFormat(format: Format): readonly string[] {
   return format === 'lengths' || format === 'columns' ? ['rate'] : [];
 }
 
-/** Below this share of the rate that was asked for, a run of conversations was too short for it. */
+/** Share of the asked rate below which a run of conversations was too short to reach it. */
 const RATE_SHARE = 0.8;
 
 /**

@@ -11,20 +11,20 @@ type KeyText = { readonly [K in keyof SimulationKey]: string };
 
 export interface Provenance {
   readonly tierkv: string;
-  /** That the requests are drawn from: of the command line, else of the specification. */
+  /** Seed of the requests: of the command line, else of the specification. */
   readonly seed: string;
   readonly key: KeyText;
   readonly model: string;
   readonly hardware: string;
   readonly latencyModel: string;
   readonly floor: boolean;
-  /** Every option that acted, given or by default. */
+  /** Every option that had an effect, with its given or default value. */
   readonly options: Readonly<Record<string, string | boolean>>;
   /** Of a deployment file: each pool. Model, hardware and latency model above are those of the first. */
   readonly pools?: readonly PoolProvenance[];
 }
 
-/** Options that say where results go, and so decide nothing. */
+/** Options that name outputs, and so change no result. */
 const outputs: ReadonlySet<string> = new Set([
   'metricsPath',
   'requests',
@@ -40,7 +40,7 @@ const outputs: ReadonlySet<string> = new Set([
   'log',
 ]);
 
-/** A pool of a deployment file, as it was made. */
+/** A pool of a deployment file, as it ran. */
 interface PoolProvenance {
   readonly name: string;
   readonly role: string;
@@ -52,7 +52,7 @@ interface PoolProvenance {
   readonly options: Readonly<Record<string, string | boolean>>;
 }
 
-/** What tells whether an option had anything to act on. */
+/** Facts of a run that decide whether an option had an effect. */
 interface Acting {
   readonly engines: readonly EngineConfig[];
   readonly hasRoles: boolean;
@@ -62,7 +62,7 @@ interface Acting {
 
 const hasTiers = ({ engines }: Acting): boolean => engines.some(({ lowerTiers }) => lowerTiers.length > 0);
 
-/** Options with a default that act only where something else is there. */
+/** Options with a default that need another part of the run to have an effect. */
 const conditions: readonly (readonly [
   names: readonly string[],
   acts: (on: Acting, all: OptionValues) => boolean,
@@ -82,7 +82,7 @@ const conditions: readonly (readonly [
   [['sessionMode'], ({ isGenerated }) => !isGenerated],
 ];
 
-/** Those of the options that acted, in order of their names. */
+/** The options that had an effect, in order of their names. */
 function acting(options: OptionValues, on: Acting): Record<string, string | boolean> {
   const idle = new Set(conditions.flatMap(([names, acts]) => (acts(on, options) ? [] : names)));
   const used = Object.entries(options).filter(

@@ -56,7 +56,7 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
   const talks = spec.clients.flatMap(({ reasoning }) =>
     reasoning?.multiTurn?.singleSession === false ? [reasoning.multiTurn.maxRounds] : [],
   );
-  // the rate counts what others send one by one too
+  // the rate counts single requests of other clients too
   const isMixed = talks.length > 0 && talks.length < spec.clients.length + spec.cohorts.length;
   const others = isMixed ? 'single requests and ' : '';
   const begin =
@@ -72,7 +72,7 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
   return `workload: ${name}${rate}${loop}${most}, seed ${spec.seed}`;
 }
 
-/** Of a model of time: where its coefficients are from, and whether the hardware could be as fast. */
+/** A line about the model of time: the source of its coefficients, and whether the hardware bounds it. */
 export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: EngineHardware): string {
   const least = floor ? 'no step shorter than the hardware needs' : 'WITHOUT the physical floor';
   if (coefficients.backend !== 'calibrated') return `steps: ${latency.backend}, ${least}`;
@@ -83,11 +83,11 @@ export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: 
   return `steps: calibrated on ${coefficients.gpu}, ${least}${why}`;
 }
 
-/** What every model of time here leaves out. */
+/** Effects that no model of time here has. */
 const leftOut =
   'left out: time before the engine (network, HTTP, tokenising) and after it, failures, and other load on the machines';
 
-/** The lines that say what was simulated. */
+/** First lines of the text: what was simulated. */
 export function headText(built: BuiltSimulation): string {
   const machines = built.pools?.map(({ machine }) => machine) ?? [built.machine];
   const lines = [...poolLines(built), workloadLine(built), ...new Set(machines.map(stepsLine)), leftOut];
@@ -179,7 +179,7 @@ function instanceTable({ perInstance: all, simulation: { instances }, served }: 
   if (all.length < 2) return '';
   const rows = all.slice(0, INSTANCES_MAX).map((of, i) => [
     instances[i].role === 'monolithic' ? of.instance_id : `${of.instance_id} (${instances[i].role})`,
-    // requests that an instance hands off are counted where they end
+    // a request that is handed off counts where it ends
     ...[of.injected_requests, of.completed_requests].map((count) =>
       instances[i].role === 'prefill' && count === 0 ? '-' : formatCount(count),
     ),
@@ -187,7 +187,7 @@ function instanceTable({ perInstance: all, simulation: { instances }, served }: 
     served.lengthS > 0
       ? `${((100 * instances[i].counters.busyUs) / 1e6 / served.lengthS).toFixed(0)} %`
       : '-',
-    // no request takes no time: 0 stands for none
+    // a time of 0 means that no request was measured
     ...[of.ttft_mean_ms, of.ttft_p99_ms, of.e2e_mean_ms, of.e2e_p99_ms].map((ms) =>
       ms === 0 ? '-' : ms.toFixed(1),
     ),
@@ -237,7 +237,7 @@ function tierTable({ simulation: { instances, shared } }: SummaryInput): string 
   );
 }
 
-/** Times, counts and tiers of a run, and what else there is to say of it. */
+/** Times, counts and tiers of a run, with warnings and hints. */
 export function runText(input: RunTextInput): string {
   const { cluster } = input;
   const parts = [

@@ -1,4 +1,4 @@
-/** One call from a description to what a simulation of it came to. */
+/** `simulate`: one call from a description to the result of its simulation. */
 
 import path from 'node:path';
 import { dataFileNames } from '../files/dataFiles.ts';
@@ -29,33 +29,33 @@ import { rateNotice } from './presetOptions.ts';
 import { askedFor, type DeploymentSpec, inFieldNames } from './spec.ts';
 
 export interface SimulationResult {
-  /** Of the whole run, as `tierkv simulate` prints them. */
+  /** Metrics of the whole run, as `tierkv simulate` prints them. */
   readonly metrics: MetricsOutput;
-  /** Of each instance. */
+  /** Metrics of each instance. */
   readonly instances: readonly MetricsOutput[];
-  /** Where every request was at the end. */
+  /** Number of requests in each state at the end. */
   readonly conservation: Conservation;
   /** GPUs of all instances. */
   readonly gpus: number;
-  /** What was asked for and has no effect, a sentence each. */
+  /** Warnings about settings without effect, a sentence each. */
   readonly warnings: readonly string[];
-  /** Where it was asked for. */
+  /** Data for charts; only with the option `detail`. */
   readonly detail?: SimulationDetail;
 }
 
-/** What charts of a run are drawn from. Times are in microseconds. */
+/** Data for charts of a run. Times are in microseconds. */
 export interface SimulationDetail {
-  /** A value a request that has one, in the order of arrival. */
+  /** One value for each request that has it, in the order of arrival. */
   readonly latencies: ReturnType<typeof latenciesOf>;
   /** Names of the tiers, HBM first. */
   readonly tiers: readonly string[];
-  /** How full the tiers were and what was found in them, over time. */
+  /** Use of the tiers and hits in them, over time. */
   readonly samples: readonly OccupancySample[];
   readonly cache: CacheMetrics;
 }
 
 export interface SimulateOptions {
-  /** Texts of files that the description names, by their names: they go before files of the disk. */
+  /** Texts of files that the description names, by name. They are taken in place of files on disk. */
   readonly files?: Readonly<Record<string, string>>;
   /** Whether the result has `detail`. Default false. */
   readonly detail?: boolean;
@@ -71,7 +71,7 @@ export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): S
   requireShapes(options, { files: 'object?', detail: 'flag?' });
   for (const text of Object.values(options.files ?? {})) requireShapes({ files: text }, { files: 'text' });
   const { files = {}, detail = false } = options;
-  // names beside a deployment file are looked up as whole paths
+  // names in a deployment file are looked up as absolute paths
   const whole = Object.entries(files).map(([name, text]) => [path.resolve(name), text] as const);
   return withGivenFiles({ ...files, ...Object.fromEntries(whole) }, () => run(spec, detail));
 }
@@ -117,13 +117,13 @@ export function simulationChoices(): Readonly<
     hardware: dataFileNames('hardware'),
     routing: routingPolicies.names,
     admission: admissionPolicies.names,
-    // an order by rank needs a policy that gives ranks
+    // the order by rank needs a policy that gives ranks
     scheduler: queueOrderNames.filter((name) => name !== RANKED),
     eviction: evictionPolicyNames,
   };
 }
 
-/** That a run of conversations did not come to its rate. */
+/** A warning where a run of conversations did not reach its rate. */
 export function rateWarnings({ simulation: { table }, options }: BuiltSimulation): string[] {
   let lastUs = 0;
   for (let row = 0; row < table.size; row++) lastUs = Math.max(lastUs, table.arrivalUs[row]);

@@ -1,6 +1,6 @@
 /**
- * A deployment with its workload as one typed object, and from there to the options that a plan is made of, and back.
- * What a field leaves out has the default of `tierkv simulate`. An error names the field of the object.
+ * A deployment with its workload as one typed object, and its translation to options of `tierkv simulate` and back. Fields
+ * that are left out have the defaults of `tierkv simulate`. An error names the field of the object.
  */
 
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
@@ -18,7 +18,7 @@ import {
   withDefaults,
 } from './optionTable.ts';
 
-/** A mean length in tokens, or how lengths are spread. */
+/** A length in tokens: its mean, or its distribution. */
 export type LengthChoice =
   | number
   | {
@@ -38,11 +38,11 @@ export interface ChosenPolicy {
 }
 
 export interface DeploymentSpec {
-  /** With or without organisation, or the path of a config.json. Left out where `file` is there. */
+  /** Name with or without organisation, or the path of a config.json. Required unless `file` is given. */
   readonly model?: string;
-  /** A deployment in YAML, in place of all fields but workload, targets, seed and end. */
+  /** Deployment file in YAML. It replaces all fields but workload, targets, seed and end. */
   readonly file?: string;
-  /** Fields of that file with other values, as `pools[0].replicas=4`. */
+  /** Changes to fields of that file, as `pools[0].replicas=4`. */
   readonly set?: readonly string[];
   /** A GPU by name, or the path of its file. Default: the model's, else H100. */
   readonly hardware?: string;
@@ -111,17 +111,17 @@ export interface DeploymentSpec {
     readonly instances?: number;
     readonly prefill?: number;
     readonly decode?: number;
-    /** Which prompts are computed elsewhere. */
+    /** Decider: which prompts are computed on a prefill instance. */
     readonly decider?: string;
   };
   readonly control?: {
-    /** YAML file of policies; the fields beside it go before it. */
+    /** YAML file of policies; the other fields override it. */
     readonly policyFile?: string;
     readonly admission?: ChosenPolicy;
     readonly admissionLatencyUs?: number;
     readonly routing?: ChosenPolicy & { readonly scorers?: Readonly<Record<string, number>> };
     readonly routingLatencyUs?: number;
-    /** Age of what routers know of instances and of caches, 0: live. */
+    /** Age in µs of what routers know of instances and of caches; 0: live. */
     readonly snapshotUs?: number;
     readonly cacheSignalUs?: number;
   };
@@ -256,7 +256,7 @@ const paths = Object.keys(fields);
 
 type Filled = Record<string, string | boolean | undefined>;
 
-/** Options out of the fields of an object, by its path in the description. */
+/** Adds the options that the fields of an object set. @param path of the object in the description */
 function fill(values: Filled, object: object, path: string): void {
   for (const [key, value] of Object.entries(object)) {
     if (value === undefined) continue;
@@ -354,14 +354,14 @@ export function askedFor(spec: DeploymentSpec): AskedSimulation {
   });
 }
 
-/** Fields that hold one value, by the option that they set. Counts by role go together, and stay options. */
+/** Fields of one value by the option that they set. Counts by role depend on each other, and stay options. */
 const plainFields: ReadonlyMap<string, string> = new Map(
   Object.entries(fields)
     .filter(([at, [, write]]) => write === undefined && !at.startsWith('pools.'))
     .map(([at, [option]]) => [option, at]),
 );
 
-/** A number as a number, where it is written as one is. */
+/** The value as a number where its text is a plain number. */
 function typed(value: string | boolean): string | number | boolean {
   return typeof value === 'string' && String(Number(value)) === value ? Number(value) : value;
 }
@@ -400,16 +400,16 @@ export function descriptionOf({ workload, options, given }: AskedSimulation): De
   return spec as DeploymentSpec;
 }
 
-/** Fields by the options that they set, as messages name both. */
+/** Fields by the flags that set the same, to translate messages. */
 const fieldsByFlag: ReadonlyMap<string, string> = new Map([
   ...Object.entries(fields)
     .map(([at, [option]]): [string, string] => [flagOf(option), at])
-    // of two fields that set one option the shorter path names it
+    // where two fields set one option, the shorter path names it
     .reverse(),
   ['--num-instances', 'pools.instances'],
 ]);
 
-/** Runs `act`; its errors about an option are about the field of the description that sets it. */
+/** Runs `act`. Its errors about an option name the field of the description instead. */
 export function inFieldNames<T>(act: () => T): T {
   try {
     return act();

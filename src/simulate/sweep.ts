@@ -1,6 +1,6 @@
 /**
- * The points of a grid, and their runs. Each point is a simulation of its own, so threads change when it is run and
- * nothing of what comes out; results keep the order of the grid.
+ * The points of a grid, and their runs. Each point is a simulation of its own, so threads do not change its result. Results
+ * have the order of the grid.
  */
 
 import { configError } from '../runtime/errors.ts';
@@ -93,7 +93,7 @@ async function runOne(point: SweepPoint, runner: TaskRunner): Promise<SweptPoint
     const problem = answer === undefined ? 'it was called off' : answer.message;
     return { values, error: { message: `the thread of the point failed: ${problem}` } };
   } catch (error) {
-    // anything else is of what runs the points, and of no point
+    // any other error is a fault of the runner, not of a point
     if (error !== atFault) throw error;
     return failedPoint(values, error);
   }

@@ -32,21 +32,21 @@ import {
 export interface OpenedSimulation {
   readonly workload: SimulatedWorkload;
   readonly spec: WorkloadSpec | undefined;
-  /** Requests that are known to come, for a progress bar; Infinity when that is not known. */
+  /** Number of requests for a progress bar; Infinity where it is unknown. */
   readonly expected: number;
   readonly seed: bigint;
   readonly horizonUs: number;
-  /** Whether the horizon is upstream's end of a replay and not one that was asked for. */
+  /** Whether the horizon is upstream's end of a replay, and not given by an option. */
   readonly endsAsUpstream: boolean;
-  /** The file that is named, and what it or the specification was opened to. */
+  /** The workload file, and the workload that was opened. */
   readonly file: string | undefined;
   readonly source: OpenedWorkload;
 }
 
-/** Requests of a generated workload: each one that is served takes about a KiB until the end of the run. */
+/** Most requests of a generated workload: each takes about a KiB until the end of the run. */
 const mostExpected = 4_000_000;
 
-/** Upstream's key when none is given. */
+/** Seed where none is given; upstream's. */
 const SEED = 42n;
 
 /**
@@ -54,7 +54,7 @@ const SEED = 42n;
  * how a trace is served, is read when it is opened.
  */
 export type PlannedWorkload = WorkloadSource & {
-  /** Requests come this many times as fast; 1 where it is left out. Sessions keep their pauses. */
+  /** Factor of the rate of requests; default 1. Sessions keep their pauses. */
   readonly load?: number;
 };
 
@@ -69,7 +69,7 @@ type WorkloadSource =
     }
   | { readonly kind: 'trace'; readonly file: string; readonly format: Format };
 
-/** @param spec what is served where no file and no preset is named */
+/** @param spec workload where neither a file nor a preset is named */
 export function planWorkload(
   trace: string | undefined,
   options: OptionValues,
@@ -144,7 +144,7 @@ function openSource(planned: PlannedWorkload, options: OptionValues, adjust: Adj
   }
 }
 
-/** The one file that is named, whichever way. */
+/** The workload file, given as an argument or by an option. */
 function workloadFile(trace: string | undefined, options: OptionValues): string | undefined {
   const rows = textOption(options, 'traceData');
   const named: [string, string | undefined][] = [
@@ -164,7 +164,7 @@ function workloadFile(trace: string | undefined, options: OptionValues): string 
   return first?.[1];
 }
 
-/** Later rounds of recorded sessions wait for the ones before. */
+/** Sessions of a recorded trace in closed loop: each round waits for the one before. */
 function recordedLoop(
   file: string | undefined,
   opened: OpenedWorkload,
@@ -182,7 +182,7 @@ function recordedLoop(
   throw configError('--session-mode', `is closed-loop, and ${file} has no sessions`, 'Leave it out.');
 }
 
-/** Clients without prefixes and sessions draw all their tokens from streams of their own. */
+/** Whether no two prompts share a prefix: no client has prefixes or sessions. */
 function sharesNothing({ workload }: OpenedWorkload): boolean {
   if (workload === undefined || workload.sessions !== undefined) return false;
   return workload.clients.every(
@@ -231,7 +231,7 @@ function openPreset(options: OptionValues, adjust: Adjust): OpenedWorkload {
   });
 }
 
-/** A generated workload ends by itself; of a recorded one at most `limit` requests are taken. */
+/** The stream with at most `limit` requests of a recorded trace; a generated one has its own limit. */
 function limited(opened: OpenedWorkload, limit: number): RequestStream {
   if (opened.workload !== undefined) return opened.workload.stream();
   const requests = opened.requests()[Symbol.iterator]();
@@ -255,7 +255,7 @@ function atLoad(spec: WorkloadSpec, load: number): WorkloadSpec {
   return { ...spec, aggregateRate: spec.aggregateRate * load };
 }
 
-/** Recorded requests at `load` times their pace. */
+/** Recorded requests at `load` times their rate. */
 function sooner(stream: RequestStream, load: number): RequestStream {
   if (load === 1) return stream;
   return {

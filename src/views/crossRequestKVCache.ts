@@ -7,7 +7,7 @@
  *     tryReuse (match, pin, copy) -> allocate (the rest) -> compute -> commit (publish) -> release
  */
 
-import { requireInteger, TierKVError } from '../runtime/errors.ts';
+import { inputError, requireInteger, TierKVError } from '../runtime/errors.ts';
 import {
   BlockKeys,
   elementAt,
@@ -112,9 +112,7 @@ export class CrossRequestKVCache {
     requireText(requestId, 'requestId', 'Name the request.');
     requireElements(tokenIds, 'tokenIds');
     if (this.#requests.has(requestId)) {
-      throw new TierKVError('TKV_INPUT', `requestId ${requestId} is in use. Release it first.`, {
-        field: 'requestId',
-      });
+      throw inputError('requestId', `${requestId} is in use. Release it first.`);
     }
     const { blockTokens, ownerOf = () => 0 } = this.#config;
     const manager = this.#manager;
@@ -189,13 +187,7 @@ export class CrossRequestKVCache {
     const reuse = this.#of(requestId);
     requireElements(tokenIds, 'tokenIds');
     if (this.#domainOf(tenantId) !== reuse.domain) {
-      throw new TierKVError(
-        'TKV_INPUT',
-        `tenantId must be the tenant of ${requestId}. Commit as you began.`,
-        {
-          field: 'tenantId',
-        },
-      );
+      throw inputError('tenantId', `must be the tenant of ${requestId}. Commit as you began.`);
     }
     const full = Math.floor(tokenIds.length / this.#config.blockTokens);
     for (const [i, block] of (blocks ?? []).entries()) requireInteger(`blocks[${i}]`, block, 0, full - 1);
@@ -265,9 +257,7 @@ export class CrossRequestKVCache {
     throw new TierKVError(
       'TKV_UNKNOWN_ID',
       `requestId ${String(requestId)} is not known. Call tryReuse first.`,
-      {
-        field: 'requestId',
-      },
+      { field: 'requestId' },
     );
   }
 }

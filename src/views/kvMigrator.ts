@@ -296,7 +296,6 @@ export class BlockMoves {
     ended({ success: answer === 'there', reason: answer === 'there' ? '' : answer, nowUs });
   }
 
-  /** The listener for the manager. */
   get listener(): Pick<ManagerListener, 'moved'> {
     return { moved: (position, key, outcome) => this.#moved(position, key, outcome) };
   }
@@ -318,7 +317,6 @@ function nameOf(position: number, key: Uint32Array): string {
 
 // What a migrator works on, and what it reports of its moves.
 
-/** How one move ended. */
 export interface MoveEnd {
   readonly success: boolean;
   /** Why it failed, for humans. Empty for a success. */
@@ -503,9 +501,5 @@ export function runtimeMigration(
   const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs, alarm);
-  return {
-    migrator,
-    listener: { roomFreed: () => loop.poke() },
-    stop: () => loop.stop(),
-  };
+  return { migrator, listener: { roomFreed: () => loop.poke() }, stop: () => loop.stop() };
 }

@@ -5,12 +5,13 @@
  */
 
 import {
+  inputError,
   invariant,
   requireFinite,
   requireFraction,
   requireInteger,
   requirePositive,
-  TierKVError,
+  type TierKVError,
 } from '../runtime/errors.ts';
 import { Granularity, unitSpec } from '../runtime/geometry/box.ts';
 import { kvLayout } from '../runtime/geometry/layout.ts';
@@ -366,7 +367,7 @@ export class ManagedKVStore implements KVStore {
   #admit(request: StoreRequest, start: number, end: number, cached: readonly number[]): boolean {
     const { blockSize } = this.config;
     if (start > cached.length * blockSize) {
-      throw gap('startIndex', start, `${cached.length} cached blocks cover ${cached.length * blockSize}`);
+      throw gap(start, `${cached.length} cached blocks cover ${cached.length * blockSize}`);
     }
     const source = this.#sourceOf(request.tenant ?? '');
     const keys = new BlockKeys(Math.ceil(end / blockSize) + 1);
@@ -404,7 +405,7 @@ export class ManagedKVStore implements KVStore {
 
   #extend(request: StoreRequest, admitted: Admitted, start: number, end: number): boolean {
     const { sequence, storedTokens, keys, source } = admitted;
-    if (start > storedTokens) throw gap('startIndex', start, `${storedTokens} tokens are stored`);
+    if (start > storedTokens) throw gap(start, `${storedTokens} tokens are stored`);
     const blocks = Math.ceil(end / this.config.blockSize);
     if (!this.manager.allocate(sequence, sequence.length, blocks, this.#nowUs)) return false;
     this.#driver.run();
@@ -443,14 +444,8 @@ export class ManagedKVStore implements KVStore {
   }
 }
 
-function gap(field: string, value: number, why: string): TierKVError {
-  return new TierKVError(
-    'TKV_INPUT',
-    `${field} is ${value}, but ${why}. Allocate tokens in order, without a gap.`,
-    {
-      field,
-    },
-  );
+function gap(value: number, why: string): TierKVError {
+  return inputError('startIndex', `is ${value}, but ${why}. Allocate tokens in order, without a gap.`);
 }
 
 // HBM only: blocks are cached until their room is needed, then dropped.

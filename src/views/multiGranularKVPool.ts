@@ -17,9 +17,9 @@ import type { ManagerListener } from '../runtime/manager/core.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
-import { Outcome, outcomeNames, type Tier, type TierName, tierName } from '../runtime/tier/tier.ts';
+import { type Tier, type TierName, tierName } from '../runtime/tier/tier.ts';
 import type { BlockRecord, KVBlockDescriptor, PoolUnit, UnitPlace } from './kvBlockDescriptor.ts';
-import type { MigrationPort, MoveEnd } from './kvMigrator.ts';
+import { BlockMoves, type MigrationPort, type MoveEnd } from './kvMigrator.ts';
 import type { MigrationTier } from './migrationPlan.ts';
 import {
   allocate,
@@ -80,11 +80,9 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
     this.#state = new PoolState(config, sink);
     const { manager } = this.#state;
     this.tiers = manager.config.tiers.map(({ tier, capacityBytes }) => ({ tier, capacityBytes }));
-    this.#moves = new PoolMoves(manager, () => this.#state.nowUs());
-    this.listener = {
-      settled: (table) => this.#settled(table),
-      moved: (position, key, outcome) => this.#moves.moved(position, key, outcome),
-    };
+    const moves = new BlockMoves(manager);
+    this.#moves = new PoolMoves(manager, moves, () => this.#state.nowUs());
+    this.listener = { settled: (table) => this.#settled(table), ...moves.listener };
     manager.listen(this.listener);
   }
 
@@ -254,16 +252,17 @@ type PoolMoveEnded = (success: boolean, reason: string) => void;
 
 class PoolMoves {
   readonly #manager: KVManager;
+  readonly #moves: BlockMoves;
   readonly #nowUs: () => number;
-  /** Callbacks that wait for a transfer, by key and tier. */
-  readonly #byKey: Map<string, PoolMoveEnded[]> = new Map();
   /** Callbacks that wait for a table's loads, by table. */
   readonly #byTable: Map<number, (() => void)[]> = new Map();
   /** Blocks that have arrived where they were sent. */
   arrived = 0;
 
-  constructor(manager: KVManager, nowUs: () => number) {
+  /** @param moves gets the ends of moves from the manager's listener */
+  constructor(manager: KVManager, moves: BlockMoves, nowUs: () => number) {
     this.#manager = manager;
+    this.#moves = moves;
     this.#nowUs = nowUs;
   }
 
@@ -289,15 +288,6 @@ class PoolMoves {
     };
     for (const unit of units) this.#moveUnit(unit, record, position, priority, nowUs, settle);
     settle(true, '');
-  }
-
-  /** Called by the manager's listener at the end of a transfer. */
-  moved(position: number, key: Uint32Array, outcome: Outcome): void {
-    const name = nameOf(position, key);
-    const waiting = this.#byKey.get(name);
-    if (waiting === undefined) return;
-    this.#byKey.delete(name);
-    for (const ended of waiting) ended(outcome === Outcome.LOADED, outcomeNames[outcome]);
   }
 
   /** Called by the manager's listener when a table no longer waits for anything. */
@@ -340,11 +330,10 @@ class PoolMoves {
       const kept = this.#manager.place(track.table, unit)?.position === position;
       ended(kept, 'it was evicted before it could be held there');
     };
-    const answer = this.#manager.move(key, position, priority, nowUs);
-    if (answer === 'there') keep();
-    else if (answer === 'started' || answer === 'pending') {
-      push(this.#byKey, nameOf(position, key), (success, why) => (success ? keep() : ended(false, why)));
-    } else ended(false, answer);
+    this.#moves.move(key, position, priority, nowUs, ({ success, reason }) => {
+      if (success) keep();
+      else ended(false, reason);
+    });
   }
 
   /** Brings a part up to HBM for its sequence. */
@@ -355,23 +344,16 @@ class PoolMoves {
     }
     const look = (): void => {
       const state = track.stateOf(unit);
-      if (state === Entry.LOADING) push(this.#byTable, track.table.id, look);
-      else ended(state === Entry.READY, 'lost');
+      if (state === Entry.LOADING) {
+        const waiting = this.#byTable.get(track.table.id);
+        if (waiting === undefined) this.#byTable.set(track.table.id, [look]);
+        else waiting.push(look);
+      } else ended(state === Entry.READY, 'lost');
     };
     look();
   }
 }
 
-function push<Key, Value>(map: Map<Key, Value[]>, key: Key, value: Value): void {
-  const list = map.get(key);
-  if (list === undefined) map.set(key, [value]);
-  else list.push(value);
-}
-
 function sameKey(a: Uint32Array | undefined, b: Uint32Array): boolean {
   return a?.every((word, i) => word === b[i]) === true;
-}
-
-function nameOf(position: number, key: Uint32Array): string {
-  return `${position} ${key.join(' ')}`;
 }

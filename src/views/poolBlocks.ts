@@ -63,7 +63,7 @@ export function allocate(state: PoolState, request: AllocateRequest): KVBlockDes
   }
   const start = startOf(known, columns, sequenceId);
   if (known !== undefined) requireSameBlock(known, columns, start);
-  if (tokenIds !== undefined) requireTokens('tokenIds', tokenIds, start + numTokens);
+  if (tokenIds !== undefined) requireTokens(tokenIds, start + numTokens);
   const parts = columns.map((column) => partOf(state, known, column, start, numTokens, tokenIds, tenant));
   const matched = Math.min(...parts.map((part) => part.matched));
   for (const part of parts) part.matched = Math.min(part.matched, matched);
@@ -505,7 +505,7 @@ export function commit(
   const sequence = state.sequences.get(sequenceId);
   if (sequence === undefined) throw unknownId('sequenceId', sequenceId, state.sequences.keys());
   if (tokenIds !== undefined) {
-    requireTokens('tokenIds', tokenIds, 0);
+    requireTokens(tokenIds, 0);
     const at = sequence.firstDifference(tokenIds);
     if (at !== -1) {
       throw inputError(

@@ -257,7 +257,7 @@ export function findPrefix(
   options: PrefixOptions,
 ): FoundBlock[] {
   const { granularity, layerIds, headIds, tenant = '' } = requireOptions(options, prefixOptionsNames);
-  requireTokens('tokenIds', tokenIds, 0);
+  requireTokens(tokenIds, 0);
   requireCount('minMatchLength', minMatchLength, 0);
   const { shapes, defaultGranularity, layout } = state.config;
   const all = Array.from({ length: layout.layers }, (_, i) => i);
@@ -358,16 +358,16 @@ export function requireCount(field: string, value: unknown, min: number): void {
 }
 
 /** Checks that there are enough tokens. The hash checks whether each is an id. */
-export function requireTokens(field: string, tokens: KeyElements, atLeast: number): void {
+export function requireTokens(tokens: KeyElements, atLeast: number): void {
   const count = tokens?.length;
   if (typeof tokens !== 'object' || !Number.isSafeInteger(count) || count < 0) {
-    throw inputError(field, 'must be an array of token ids.');
+    throw inputError('tokenIds', 'must be an array of token ids.');
   }
-  if (count < atLeast) throw inputError(field, `are ${count}, fewer than ${atLeast}. Pass all of them.`);
+  if (count < atLeast) throw inputError('tokenIds', `are ${count}, fewer than ${atLeast}. Pass all of them.`);
   for (let i = 0; i < count; i++) {
     const token = elementAt(tokens, i);
     if (token >>> 0 !== token) {
-      throw inputError(`${field}[${i}]`, `is ${described(tokens[i])}, not an integer from 0 to 4294967295.`);
+      throw inputError(`tokenIds[${i}]`, `is ${described(tokens[i])}, not an integer from 0 to 4294967295.`);
     }
   }
 }

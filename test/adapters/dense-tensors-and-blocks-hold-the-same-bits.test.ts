@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import {
-  copyBlockIn,
+  copyBlock,
   type DenseLayer,
   denseLayers,
   readBuffer,
@@ -54,7 +54,14 @@ test.each(shapes)('bits are the same in both directions (%s)', async (_, shape) 
   const dense = layers.flatMap(({ key, value }) => [key, value]) as Uint8Array<ArrayBuffer>[];
   await software.live.waitFor(() => copies.scatter(dense.map(buffer), tokens, places));
   for (const { index, slab, offsetBytes } of places) {
-    copyBlockIn(layout, before[slab].subarray(offsetBytes, offsetBytes + blockBytes), layers, tokens, index);
+    copyBlock(
+      'block',
+      layout,
+      before[slab].subarray(offsetBytes, offsetBytes + blockBytes),
+      layers,
+      tokens,
+      index,
+    );
   }
   for (const [i, slab] of slabs.entries()) expect(await read(slab, slab.size)).toEqual(before[i]);
 

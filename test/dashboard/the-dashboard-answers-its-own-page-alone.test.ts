@@ -108,6 +108,20 @@ it.each([
   expect([answer.status, answer.text]).toEqual([status, expect.stringMatching(text)]);
 });
 
+it.each(['//', '///', '/\\', 'http://['])('the address %s has no page, and hurts no server', async (path) => {
+  const { port } = new URL(server.url);
+  const status = await new Promise((resolve, reject) => {
+    const asked = httpRequest({ host: '127.0.0.1', port, path, agent: false }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    });
+    asked.once('error', reject);
+    asked.end();
+  });
+  expect(status).toBe(404);
+  expect((await ask(server.url)).status).toBe(200);
+});
+
 it('its own Origin is taken, another port is another site', async () => {
   const { host, origin } = new URL(server.url);
   expect((await ask(`${server.url}frames.json`, { host, origin })).status).toBe(200);

@@ -216,6 +216,28 @@ describe('tenants', () => {
   });
 });
 
+describe('a gateway without tenants', () => {
+  it.each([
+    ['under salts alone, and a prompt names none', ['a', 'b'], [''], 1],
+    ['under salts alone, and each prompt names one', ['a', 'b'], ['a'], 0],
+    ['under a salt and under none', ['a', null], ['', ''], 0],
+    ['under none', [null], [''], 0],
+  ] as const)('says once that no prompt can find what servers tell of %s', (_what, told, asked, said) => {
+    let missed = 0;
+    const salts = new TenantSalts([], undefined, () => missed++);
+    expect([salts.of('', ''), salts.areMissed]).toEqual(['', false]); // before anything was told
+    for (const salt of told) salts.told(salt);
+    for (const salt of [...asked, ...asked]) expect(salts.of('', salt)).toBe(salt);
+    expect([missed, salts.areMissed]).toEqual([said, said === 1]);
+  });
+
+  it('with tenants has nothing to say', () => {
+    const salts = new TenantSalts(['a'], undefined, () => expect.unreachable());
+    salts.told('b');
+    expect([salts.of('a', ''), salts.areMissed]).toEqual(['', false]);
+  });
+});
+
 describe('prompts of bodies', () => {
   const chat = (messages: unknown): ReturnType<typeof readPrompt> =>
     readPrompt('/v1/chat/completions', JSON.stringify({ model: 'm', messages }));

@@ -175,7 +175,12 @@ it('OpenTelemetry gets every metric, and a span of each part of a request', asyn
     'gen_ai.usage.cache_read.input_tokens': 64,
   });
   const told = spans.getFinishedSpans().length;
+  const stopAnother = await openTelemetry(watch, { meter: false, tracer: tracers.getTracer('another') });
   stop();
+  // where the other's requests come in from is asked still
+  expect(watch.requests.surroundings).not.toBeNull();
+  stopAnother();
+  expect(watch.requests.surroundings).toBeNull();
   kv.release(await kv.begin(prompt(2), { tenant }));
   expect(spans.getFinishedSpans().length).toBe(told);
   await meters.shutdown();

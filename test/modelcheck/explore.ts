@@ -1,6 +1,6 @@
 /**
  * Every state that a scope can reach, breadth first. The manager cannot be copied, but it is deterministic: a
- * state is the list of choices that led to it, and is built again from the start when it is its turn. A state
+ * state is the list of choices that led to it, and is built again from the start for each choice but one there. A state
  * that was seen before, by any other order of choices, is not entered again. The first broken rule ends the
  * search with the shortest way to it.
  */
@@ -24,12 +24,17 @@ export interface Exploration {
 interface Node {
   readonly parent: Node | null;
   readonly action: Action | null;
+  /** The state itself, which the first choice there takes on; null where it is built again. */
+  reached: Model | null;
 }
+
+/** States of a level that are held until it is their turn, as they are: each takes some tens of KiB. */
+const HELD = 2000;
 
 export function explore(scope: Scope, statesMax: number = Number.POSITIVE_INFINITY): Exploration {
   const seen = new Set<string>([nameOf(new Model(scope))]);
   const taken: Record<string, number> = Object.fromEntries(faultActions.map((fault) => [fault, 0]));
-  let level: Node[] = [{ parent: null, action: null }];
+  let level: Node[] = [{ parent: null, action: null, reached: null }];
   let depth = 0;
   let transitions = 0;
   const result = (violation: Exploration['violation'], complete: boolean): Exploration => ({
@@ -45,7 +50,8 @@ export function explore(scope: Scope, statesMax: number = Number.POSITIVE_INFINI
     const next: Node[] = [];
     for (const node of level) {
       const way = wayTo(node);
-      let model: Model | null = replay(scope, way);
+      let model: Model | null = node.reached ?? replay(scope, way);
+      node.reached = null;
       for (const action of model.actions()) {
         const child = model ?? replay(scope, way);
         model = null;
@@ -59,7 +65,7 @@ export function explore(scope: Scope, statesMax: number = Number.POSITIVE_INFINI
         const name = nameOf(child);
         if (seen.has(name)) continue;
         seen.add(name);
-        next.push({ parent: node, action });
+        next.push({ parent: node, action, reached: next.length < HELD ? child : null });
       }
       if (seen.size >= statesMax) return result(null, false);
     }

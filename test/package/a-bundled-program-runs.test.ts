@@ -22,6 +22,7 @@ import { rolldown } from 'rolldown';
 import { build as viteBuild } from 'vite';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import webpack from 'webpack';
+import { shadersInside } from '../../tools/shaderModule.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 // Far from the sources, so that no path up from the bundle leads to the package.
@@ -63,6 +64,7 @@ beforeAll(async () => {
     input: doors,
     platform: 'node',
     external: [...external, 'commander', 'yaml'],
+    plugins: [shadersInside(true)],
   });
   await build.write({ dir: tierkv, format: 'esm', entryFileNames: '[name].js' });
   await build.close();

@@ -24,8 +24,7 @@ export const parts: readonly Parts[] = [
       arrivalSampler gammaVariate lengthSampler weibullScale weibullShape blockHash byteTokens
       classOf countedMeanMs countedPercentileMs jainIndex meanMs meetsTargets metTargets percentile percentileMs
       wasTurnedAway attainedOf hitRateOf requestRow traceRow shown shownPlain splitCsv
-      anyIsReported cachedBlocks dueUs uncachedTokens combinedScore dominates isBranch depthOf nodesOf replaceNode
-      nameOfSpec gainOf isMetricName print written linkName startsAtPage openTelemetryName nameIn
+      anyIsReported cachedBlocks dueUs uncachedTokens dominates gainOf isMetricName written linkName startsAtPage openTelemetryName nameIn
       emptyItem mismatchedWords patternItem patternKey keyOfSeed policiesName`),
   },
   {
@@ -82,18 +81,18 @@ export const takesAnything: Readonly<Record<string, string>> = {
   ),
   // a classifier of one's own has functions
   HotColdClassifier: `${optional} [object Map] [object Uint8Array] function`,
-  ...Object.fromEntries(
-    words('policyId policyNodes contentKey elitesOf idleSlots').map((name) => [name, '[object Object]']),
-  ),
+  ...Object.fromEntries(words('policyId policyNodes idleSlots').map((name) => [name, '[object Object]'])),
   ...Object.fromEntries(
     words(`observers nonNegativeLeastSquares formatStepRecords headOfLineBlocking compareRecorded cacheMetrics
-      transferMetrics fitLognormal meansBySetting symmetricEigen barsOf leadersOf bestOfEach rungsOf rungsWithBars firstPolicies
-      crowdingDistances hypervolume paretoRanks rankAndCrowd`).map((name) => [name, '[object Array]']),
+      transferMetrics fitLognormal meansBySetting firstPolicies hypervolume paretoRanks`).map((name) => [
+      name,
+      '[object Array]',
+    ]),
   ),
   ...Object.fromEntries(
-    words(
-      'requireReportTarget LogReader addTierName modelFileName settingOf numbersOf checkFrozen LogFrameReader keyOf',
-    ).map((name) => [name, 'text']),
+    words('requireReportTarget LogReader addTierName modelFileName settingOf LogFrameReader keyOf').map(
+      (name) => [name, 'text'],
+    ),
   ),
   ...Object.fromEntries(
     words('diurnalWindows drainWindows timeoutUsOf SeededRandom').map((name) => [name, numbers]),

@@ -15,3 +15,10 @@ it('a search with time for some of the presets does not speak of every preset', 
   expect(whole.sections[0].title).toContain('beside every preset');
   expect(whole.limits.join()).not.toContain('left room');
 });
+
+it('a winner that fails on workloads that it never saw is told to have failed', () => {
+  const error = 'step_limit: it ran more than 1000 steps.';
+  const page = searched(undefined, error);
+  expect(page.answer).toBe(`No: the winner failed on workloads that the search never saw. ${error}`);
+  expect(page.verdict).toBe('no');
+});

@@ -132,7 +132,7 @@ export function evaluated(): Report {
   });
 }
 
-export function searched(leftOut?: string): Report {
+export function searched(leftOut?: string, error?: string): Report {
   const policy = (name: string, hidden: number) => ({
     name,
     id: name,
@@ -146,6 +146,7 @@ export function searched(leftOut?: string): Report {
       evaluations: 480,
       winner: {
         ...policy('the winner', 0.14),
+        ...(error === undefined ? {} : { hidden: -100, settings: {}, cases: {}, error }),
         train: 0.05,
         validation: 0.04,
         origin: 'crossover',

@@ -46,7 +46,6 @@ export const rules: TidyRules = {
     'src/embed/kvRuntime.ts',
     'src/nodeVersion.ts',
     'src/requireNode.ts',
-    'src/backends/webgpu/shaderTexts.ts', // made from shaders/
   ],
   variants: {
     hbm: [...everyTier, 'src/backends/webgpu', ...pageRows],

@@ -26,52 +26,30 @@ export function denseLayers(layout: KVLayout, tokens: number): DenseLayer[] {
   }));
 }
 
-/** A run of bytes that is contiguous in a block and in a tensor: one head of one layer, of K or of V. */
-type CopyRun = (tensor: Uint8Array, tensorAt: number, blockAt: number, bytes: number) => void;
-
-/** Visits the runs of block `index` beside tensors of `tokens` tokens. */
-function eachRun(
+/**
+ * Copies block `index` between `block` and tensors of `tokens` tokens, run by run: what is contiguous in both is one head of
+ * one layer, of K or of V.
+ */
+export function copyBlock(
+  to: 'tensors' | 'block',
   layout: KVLayout,
+  block: Uint8Array,
   layers: readonly DenseLayer[],
   tokens: number,
   index: number,
-  copy: CopyRun,
 ): void {
   const { kvHeads, rowBytes, kvStrideBytes, headStrideBytes, layerStrideBytes, blockTokens } = layout;
   for (const [layer, { key, value }] of layers.entries()) {
     for (let head = 0; head < kvHeads; head++) {
-      const blockAt = layer * layerStrideBytes + head * headStrideBytes;
       const tensorAt = (head * tokens + index * blockTokens) * rowBytes;
-      copy(key, tensorAt, blockAt, kvStrideBytes);
-      copy(value, tensorAt, blockAt + kvStrideBytes, kvStrideBytes);
+      let blockAt = layer * layerStrideBytes + head * headStrideBytes;
+      for (const tensor of [key, value]) {
+        if (to === 'tensors') tensor.set(block.subarray(blockAt, blockAt + kvStrideBytes), tensorAt);
+        else block.set(tensor.subarray(tensorAt, tensorAt + kvStrideBytes), blockAt);
+        blockAt += kvStrideBytes;
+      }
     }
   }
-}
-
-/** Block `index` of `block` into tensors of `tokens` tokens. */
-export function copyBlockOut(
-  layout: KVLayout,
-  block: Uint8Array,
-  layers: readonly DenseLayer[],
-  tokens: number,
-  index: number,
-): void {
-  eachRun(layout, layers, tokens, index, (tensor, tensorAt, blockAt, bytes) =>
-    tensor.set(block.subarray(blockAt, blockAt + bytes), tensorAt),
-  );
-}
-
-/** Tokens of block `index` out of tensors of `tokens` tokens into `block`. */
-export function copyBlockIn(
-  layout: KVLayout,
-  block: Uint8Array,
-  layers: readonly DenseLayer[],
-  tokens: number,
-  index: number,
-): void {
-  eachRun(layout, layers, tokens, index, (tensor, tensorAt, blockAt, bytes) =>
-    block.set(tensor.subarray(tensorAt, tensorAt + bytes), blockAt),
-  );
 }
 
 /**

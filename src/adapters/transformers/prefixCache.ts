@@ -25,8 +25,7 @@ import {
 import {
   buffersOfEntries,
   bytesOfEntries,
-  copyBlockIn,
-  copyBlockOut,
+  copyBlock,
   denseLayers,
   readBuffer,
   requireEntries,
@@ -273,7 +272,9 @@ export class PrefixCache implements AsyncDisposable {
           );
         } else {
           for (const index of open) {
-            runtime.writeBlock(sequence, index, (bytes) => copyBlockIn(layout, bytes, layers, tokens, index));
+            runtime.writeBlock(sequence, index, (bytes) =>
+              copyBlock('block', layout, bytes, layers, tokens, index),
+            );
           }
         }
         if ((await runtime.seal(sequence)) !== 'done') savedBlocks = 0;
@@ -386,7 +387,7 @@ export class PrefixCache implements AsyncDisposable {
     } else {
       const layers = denseLayers(layout, tokens);
       await runtime.readBlocks(sequence, blocks, (bytes, i) =>
-        copyBlockOut(layout, bytes, layers, tokens, i),
+        copyBlock('tensors', layout, bytes, layers, tokens, i),
       );
       tensors = layers
         .flatMap(({ key, value }) => [key, value])

@@ -11,7 +11,7 @@
 
 import { invariant } from '../../runtime/errors.ts';
 import { HostArena } from '../host/hostArena.ts';
-import { type RunningClock, runningClock, TICK_MS } from '../runningClock.ts';
+import { runningClock, TICK_MS } from '../runningClock.ts';
 import { BLOCK_BYTES, type DataFile, IoError } from './dataFile.ts';
 
 export type IoKind = 'read' | 'write';
@@ -35,13 +35,11 @@ export class IoQueue {
   readonly #inFlight: Map<QueuedIo, number> = new Map();
   #lastBegun: IoKind = 'write';
   #overdue = 0;
-  readonly #clock: RunningClock;
   #stopAlarm: (() => void) | undefined;
 
-  constructor(depth: number, deadlineMs: number, clock: RunningClock = runningClock) {
+  constructor(depth: number, deadlineMs: number) {
     this.#depth = depth;
     this.#deadlineMs = deadlineMs;
-    this.#clock = clock;
   }
 
   /** I/Os in flight past their deadline. */
@@ -71,7 +69,7 @@ export class IoQueue {
       if (end === undefined) break;
       this.#waiting[io.kind].delete(io);
       this.#lastBegun = io.kind;
-      this.#inFlight.set(io, this.#clock.nowMs() + this.#deadlineMs);
+      this.#inFlight.set(io, runningClock.nowMs() + this.#deadlineMs);
       void end.then(() => this.#retire(io));
     }
     if (this.#inFlight.size > 0 && this.#overdue === this.#inFlight.size) this.giveUpWaiting('stuck');
@@ -102,12 +100,12 @@ export class IoQueue {
     if (this.#stopAlarm !== undefined || this.#inFlight.size === this.#overdue) return;
     let soonestMs = Number.POSITIVE_INFINITY;
     for (const dueMs of this.#inFlight.values()) soonestMs = Math.min(soonestMs, dueMs);
-    this.#stopAlarm = this.#clock.alarm(soonestMs - this.#clock.nowMs(), () => this.#report());
+    this.#stopAlarm = runningClock.alarm(soonestMs - runningClock.nowMs(), () => this.#report());
   }
 
   #report(): void {
     this.#stopAlarm = undefined;
-    const nowMs = this.#clock.nowMs();
+    const nowMs = runningClock.nowMs();
     for (const [io, dueMs] of this.#inFlight) {
       if (dueMs - nowMs >= TICK_MS) continue;
       this.#inFlight.set(io, Number.POSITIVE_INFINITY);
@@ -123,12 +121,10 @@ export class IoQueue {
 /** Counts the I/Os past their deadline until they retire. A write that waits for one goes on without it. */
 export class IoWatch {
   readonly #deadlineMs: number;
-  readonly #clock: RunningClock;
   #overdue = 0;
 
-  constructor(deadlineMs: number, clock: RunningClock = runningClock) {
+  constructor(deadlineMs: number) {
     this.#deadlineMs = deadlineMs;
-    this.#clock = clock;
   }
 
   /** I/Os past their deadline that have not retired. */
@@ -150,14 +146,14 @@ export class IoWatch {
   /** Ends as `io` does, or rejects with ETIMEDOUT at the deadline while `io` goes on. */
   within(io: Promise<void>): Promise<void> {
     return new Promise((resolve, reject) => {
-      const stop = this.#clock.alarm(this.#deadlineMs, () => reject(new IoError('ETIMEDOUT', 'index')));
+      const stop = runningClock.alarm(this.#deadlineMs, () => reject(new IoError('ETIMEDOUT', 'index')));
       io.then(resolve, reject).finally(stop);
     });
   }
 
   #track(io: Promise<void>): Promise<void> {
     let late = false;
-    const stop = this.#clock.alarm(this.#deadlineMs, () => {
+    const stop = runningClock.alarm(this.#deadlineMs, () => {
       late = true;
       this.#overdue++;
     });

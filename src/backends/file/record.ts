@@ -67,7 +67,6 @@ export interface FileRecordShape {
   readonly apart: boolean;
   /** Where a note begins. */
   readonly noteOffset: number;
-  /** Bytes that a note may have. */
   readonly noteBytesMax: number;
 }
 

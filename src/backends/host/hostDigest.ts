@@ -8,7 +8,6 @@
 
 import { type Digest, digestWordsFrom } from '../../runtime/digest.ts';
 
-/** The memories by their buffers. */
 const memories = new WeakMap<ArrayBufferLike, WasmMemory>();
 
 /** Zeroed memory of at least `bytes`, not yet backed by pages; undefined if it cannot be allocated. */

@@ -183,9 +183,7 @@ class GlideRemote implements RemoteClient {
 
   async replace(name: string, value: Buffer, expiryMs: number): Promise<void> {
     await this.#call(() =>
-      this.#client.set(name, value, {
-        expiry: { type: this.#glide.TimeUnit.Milliseconds, count: expiryMs },
-      }),
+      this.#client.set(name, value, { expiry: { type: this.#glide.TimeUnit.Milliseconds, count: expiryMs } }),
     );
   }
 

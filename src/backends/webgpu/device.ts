@@ -20,6 +20,39 @@ const heldInstances = new Set<GPU>();
 
 const ownScopes: readonly GPUErrorFilter[] = ['validation', 'out-of-memory', 'internal'];
 
+/** A device's own `popErrorScope`, and who is told of the errors that scopes of the device's user catch. */
+interface WatchedScopes {
+  readonly own: GPUDevice['popErrorScope'];
+  readonly told: Set<(error: GPUError) => void>;
+}
+
+/** Several runtimes may share a device: its `popErrorScope` is replaced once, and given back by the last one. */
+const watchedScopes = new WeakMap<GPUDevice, WatchedScopes>();
+
+function watchScopes(device: GPUDevice, tell: (error: GPUError) => void): WatchedScopes {
+  let watched = watchedScopes.get(device);
+  if (watched === undefined) {
+    const { popErrorScope: own } = device;
+    const told = new Set<(error: GPUError) => void>();
+    watched = { own, told };
+    watchedScopes.set(device, watched);
+    device.popErrorScope = async () => {
+      const error = await own.call(device);
+      if (error !== null) for (const each of told) each(error);
+      return error;
+    };
+  }
+  watched.told.add(tell);
+  return watched;
+}
+
+function unwatchScopes(device: GPUDevice, tell: (error: GPUError) => void): void {
+  const watched = watchedScopes.get(device);
+  if (watched === undefined || !watched.told.delete(tell) || watched.told.size > 0) return;
+  watchedScopes.delete(device);
+  device.popErrorScope = watched.own;
+}
+
 /** Errors that a device has reported about failed work. */
 export interface DeviceErrors {
   readonly count: number;
@@ -39,8 +72,11 @@ export class LiveDevice implements AsyncDisposable {
   #sleeps = false;
   #lostReason = '';
   #deviceErrors: DeviceErrors = { count: 0, last: '' };
-  readonly #popErrorScope: () => Promise<GPUError | null>;
+  readonly #scopes: WatchedScopes;
   #announceLoss: (reason: string) => void = () => {};
+  readonly #noteError = ({ message }: GPUError): void => {
+    this.#deviceErrors = { count: this.#deviceErrors.count + 1, last: message.split('\n')[0] };
+  };
   readonly #onError = (event: GPUUncapturedErrorEvent): void => {
     event.preventDefault();
     this.#noteError(event.error);
@@ -67,12 +103,7 @@ export class LiveDevice implements AsyncDisposable {
     });
     device.addEventListener('uncapturederror', this.#onError);
     // An error that a scope of the device's user catches still counts as an error of the device.
-    this.#popErrorScope = device.popErrorScope.bind(device);
-    device.popErrorScope = async () => {
-      const error = await this.#popErrorScope();
-      if (error !== null) this.#noteError(error);
-      return error;
-    };
+    this.#scopes = watchScopes(device, this.#noteError);
   }
 
   /** Why the device is lost; empty while it lives. */
@@ -107,7 +138,7 @@ export class LiveDevice implements AsyncDisposable {
 
   /** `popErrorScope` for a scope of this package. */
   popOwnScope(): Promise<GPUError | null> {
-    return this.#popErrorScope();
+    return this.#scopes.own.call(this.device);
   }
 
   /** From now on waiting for this device keeps no core busy. */
@@ -169,10 +200,6 @@ export class LiveDevice implements AsyncDisposable {
     await this.device.lost;
   }
 
-  #noteError({ message }: GPUError): void {
-    this.#deviceErrors = { count: this.#deviceErrors.count + 1, last: message.split('\n')[0] };
-  }
-
   #wait(what: string, start: () => Promise<undefined>): Promise<boolean> {
     return new Promise((resolve) => {
       if (this.#lostReason !== '') return resolve(false);
@@ -197,7 +224,7 @@ export class LiveDevice implements AsyncDisposable {
     for (const settle of this.#waits) settle(false);
     for (const listener of this.#listeners) listener();
     this.#announceLoss(reason);
-    this.device.popErrorScope = this.#popErrorScope;
+    unwatchScopes(this.device, this.#noteError);
     this.device.lost.then(() => {
       this.device.removeEventListener('uncapturederror', this.#onError);
       if (this.#instance !== undefined) heldInstances.delete(this.#instance);
@@ -396,13 +423,21 @@ export interface Work<B extends WorkBatch> {
 export class WorkLine {
   readonly #live: LiveDevice;
   readonly #label: string;
+  readonly #gatherAt: number;
   #queue: Work<WorkBatch>[] = [];
   #running = false;
+  /** Batches that were submitted and have not ended. */
+  #underWay = 0;
   #open: { readonly kind: BatchKind<WorkBatch>; readonly batch: WorkBatch } | undefined;
 
-  constructor(live: LiveDevice, label: string) {
+  /**
+   * @param gatherAt batches under way from which on a batch that has room waits for more work, until one of them
+   * ends. A submit costs the same for one item as for many. Left out, what was pushed in one turn is submitted in it
+   */
+  constructor(live: LiveDevice, label: string, gatherAt: number = Number.POSITIVE_INFINITY) {
     this.#live = live;
     this.#label = label;
+    this.#gatherAt = gatherAt;
   }
 
   push<B extends WorkBatch>(work: Work<B>): void {
@@ -425,7 +460,7 @@ export class WorkLine {
         }
       }
     }
-    this.#flush();
+    if (this.#underWay < this.#gatherAt) this.#flush();
     this.#running = false;
   }
 
@@ -467,7 +502,11 @@ export class WorkLine {
         this.#giveUp(open.kind, error);
       }
     });
-    void open.batch.finish(errors);
+    this.#underWay++;
+    void open.batch.finish(errors).finally(() => {
+      this.#underWay--;
+      if (!this.#running) this.#flush();
+    });
   }
 
   #giveUp(kind: BatchKind<WorkBatch>, error: unknown): void {

@@ -315,7 +315,6 @@ class SharedSlots {
   }
 }
 
-/** The results of one call. */
 class StoreCall<Result extends StoreResult> {
   readonly results: Promise<readonly Result[]>;
   readonly #results: Result[];

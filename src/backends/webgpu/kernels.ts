@@ -382,7 +382,6 @@ export class SlabKernel implements CompiledKernel {
 
 const bindingTypes = { read: 'read-only-storage', write: 'storage' } as const;
 
-/** Layouts of group 0 and, if the kernel has own buffers, of group 1. */
 function groupLayouts(device: GPUDevice, spec: KernelSpec, label: string): GPUBindGroupLayout[] {
   const { slab, resultWords, own = [] } = spec;
   const layout = (name: string, buffers: readonly GPUBufferBindingLayout[]): GPUBindGroupLayout =>

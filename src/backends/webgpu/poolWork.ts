@@ -63,6 +63,11 @@ interface PoolWorkOptions {
 type End = (result: StoreResult) => void;
 type Slot = Pick<SlotPlace, 'slot' | 'sizeClass'>;
 
+/**
+ * Uploads under way from which on blocks that come singly, as they do from a disk, wait to share a submit: one is
+ * filled by the device while the host prepares the other.
+ */
+const UPLOADS_AT_ONCE = 2;
 /** Most batches of kernel results in flight. */
 const RESULT_BUFFERS = 16;
 
@@ -105,7 +110,7 @@ export class PoolWork {
     const gather = new BoxTables(boxKernels.gather, packed);
     const scatter = new BoxTables(boxKernels.scatter, packed);
     const work = new PoolWork(live, slabs, label, options, slotKernels, gather, scatter);
-    const shortage = await live.device.popErrorScope().catch(() => null); // the loss of the device is reported elsewhere
+    const shortage = await live.popOwnScope().catch(() => null); // the loss of the device is reported elsewhere
     if (shortage === null) return work;
     await work.destroy();
     throw new TierKVError(
@@ -132,7 +137,7 @@ export class PoolWork {
     this.#whole = slabs.shape.slotBytes.map(wholePlan);
     const rule = live.adapter.software ? softwareRule : hardwareRule;
     this.#choosePath = (plan, items) => boxPath ?? choosePath(rule, plan, items);
-    this.#upLine = new WorkLine(live, label);
+    this.#upLine = new WorkLine(live, label, UPLOADS_AT_ONCE);
     this.#downLine = new WorkLine(live, label);
     this.#deviceLine = new WorkLine(live, label);
     const layout = (tables?: BoxTables): StagingLayout =>

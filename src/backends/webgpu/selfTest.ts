@@ -55,6 +55,7 @@ export async function adoptDevice(
     passed.add(device);
     return live;
   }
+  live.release();
   throw new TierKVError(
     'TKV_DEVICE',
     `The device given does not work: ${fault}. Give one that copies and computes.`,

@@ -121,9 +121,7 @@ async function allocate(
       }),
     );
   }
-  const errors = await Promise.all([device.popErrorScope(), device.popErrorScope()]).catch((error: Error) => [
-    error,
-  ]);
+  const errors = await Promise.all([live.popOwnScope(), live.popOwnScope()]).catch((error: Error) => [error]);
   const error = errors.find((one) => one !== null);
   if (error === undefined && live.lostReason === '') return buffers;
   for (const buffer of buffers) buffer.destroy();

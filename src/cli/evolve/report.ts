@@ -104,10 +104,11 @@ export function reportText(
     `winner ${winner.id} (${winner.origin}, generation ${winner.generation}): ahead of the best presets by ` +
     `${percent(winner.train)} on train and ${percent(winner.validation)} on validation ` +
     '(three quarters of it the smallest lead in any setting)\n\n';
-  return head + comparisonTable(winner, presets) + verdictOf(settings);
+  return head + comparisonTable(winner, presets) + verdictOf(winner, settings);
 }
 
-function verdictOf(settings: readonly Setting[]): string {
+function verdictOf({ error }: JudgedPolicy, settings: readonly Setting[]): string {
+  if (error !== undefined) return `The winner failed on the hidden suite: ${error}\n`;
   const lines = settings.map(({ setting, winner, bestPreset, bestPresetScore }) => {
     const lead = percent(winner - bestPresetScore);
     return `${setting}: ${percent(winner)}, ${lead} beside the best preset there, ${bestPreset}\n`;

@@ -20,7 +20,7 @@ import {
   type SearchState,
 } from '../../evolve/search/breeding.ts';
 import { SearchBudget, TimeIsUp } from '../../evolve/search/budget.ts';
-import { Search } from '../../evolve/search/search.ts';
+import { expectedCases, Search } from '../../evolve/search/search.ts';
 import { firstPolicies, slotGuides } from '../../evolve/search/seeds.ts';
 import { makeDirectory, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
@@ -116,25 +116,25 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
   const first = [...givenPolicies(options, suites), ...(budget === undefined ? known : slotsInTurn(known))];
   await refuseUnbound(first);
   using bar = startProgressBar('simulations');
-  const progress = { note: 'presets', generation: 0 };
+  const progress = new SearchProgress(budget);
   const limits = { workers: options.workers, wallMs: options.wallMs, heapMiB: HEAP_MIB };
   const runner = await openRunner(options.server, limits, (line) => bar.notice(line));
   const evaluator = new SimulationEvaluator({
     plan: suites,
     limits,
     runner,
-    progress: (done, asked) => {
-      const within = asked === 0 ? 0 : done / asked;
-      const share = Math.min(1, (progress.generation + within) / (options.generations + 1));
-      bar.update({ share, done, note: progress.note });
-    },
+    progress: (done, asked) => bar.update(progress.at(done, asked)),
   });
   let directory: SearchDirectory | undefined;
   try {
     const plan = planOf(options, slots, evaluator.identity());
     directory = await SearchDirectory.open(options.out);
     const saved = directory.load(plan, options.resume);
-    progress.generation = saved?.generation ?? 0;
+    const expected = expectedCases(options.population, first.length, options.finalists, evaluator);
+    const left = Math.max(0, options.generations - (saved?.generation ?? 0));
+    progress.total =
+      (saved === undefined ? expected.presets : 0) + left * expected.generation + expected.judging;
+    if (saved === undefined) progress.begin('presets', expected.presets);
     const search =
       saved === undefined
         ? await Search.begin(plan, first, evaluator, slotGuides, signal, budget)
@@ -143,8 +143,8 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
     const presetCount = search.state.individuals.filter(({ origin }) => origin === 'preset').length;
     bar.say(`${formatCounted(presetCount, 'policies')} to begin with, best ${search.record.best.toFixed(4)}`);
     while (search.state.generation < options.generations) {
-      progress.generation = search.state.generation;
-      progress.note = `generation ${search.state.generation + 1}, best ${search.record.best.toFixed(4)}`;
+      const note = `generation ${search.state.generation + 1}, best ${search.record.best.toFixed(4)}`;
+      progress.begin(note, expected.generation);
       const record = await generation(search, signal, budget);
       if (record === undefined) break;
       directory.save(search.state);
@@ -153,11 +153,44 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
           `${formatCounted(record.evaluations, 'evaluations')}, ${record.failures} of this generation failed`,
       );
     }
-    progress.note = 'judging';
+    progress.begin('judging', expected.judging);
     await conclude(search, evaluator, options, directory, signal, first.length, budget);
   } finally {
     directory?.close();
     await runner.close();
+  }
+}
+
+/** How far a search is: by its time where that is limited, else by the simulations that its phases ask for. */
+class SearchProgress {
+  readonly #budget: SearchBudget | undefined;
+  /** Simulations that the search is expected to ask for. */
+  total = 0;
+  #note = '';
+  /** Simulations that earlier phases were expected to ask for, and that this phase is. */
+  #before = 0;
+  #expected = 0;
+  /** Simulations that had ended when this phase began, and that have ended now. */
+  #from = 0;
+  #done = 0;
+
+  constructor(budget: SearchBudget | undefined) {
+    this.#budget = budget;
+  }
+
+  begin(note: string, expected: number): void {
+    this.#note = note;
+    this.#before += this.#expected;
+    this.#expected = expected;
+    this.#from = this.#done;
+  }
+
+  at(done: number, asked: number): { readonly share: number; readonly done: number; readonly note: string } {
+    this.#done = done;
+    const phase = Math.max(this.#expected, asked - this.#from);
+    const within = (this.#expected * (done - this.#from)) / phase;
+    const share = this.#budget?.usedShare ?? (this.#before + within) / this.total;
+    return { share, done, note: this.#note };
   }
 }
 

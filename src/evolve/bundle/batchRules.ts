@@ -1,6 +1,6 @@
 /**
- * Rules by name that rank the requests of an instance between steps: the lowest that waits joins the batch first, the highest
- * that runs gives way first. An entry says what it goes by, and slots show it.
+ * Rules by name that rank the requests of an instance between steps. Of the waiting requests the lowest rank joins the batch
+ * first; of the running ones the highest gives way first. `describe` prints the line `about` of each.
  */
 
 import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
@@ -18,12 +18,12 @@ export type RankAll = (requests: readonly SchedulingFacts[], instance: EngineFac
 
 export interface RankingRule {
   readonly name: string;
-  /** One line for people who choose. */
+  /** One line on what the rule ranks by. */
   readonly about: string;
   readonly rank: RankAll;
 }
 
-/** Each request is ranked by itself. */
+/** A rule that ranks each request by its own facts alone. */
 export function eachBy(rank: (facts: SchedulingFacts) => number): RankAll {
   return (requests) => requests.map(rank);
 }
@@ -38,7 +38,7 @@ interface Cached {
   readonly blocks: number;
 }
 
-/** Places in the walk, by request. */
+/** Place of each request in the walk. */
 function dfsWeight(requests: readonly SchedulingFacts[]): number[] {
   const all = requests.map((facts, row): Cached => {
     return { row, words: facts.request.keys.words, blocks: cachedBlocks(facts) };
@@ -59,7 +59,7 @@ function dfsWeight(requests: readonly SchedulingFacts[]): number[] {
   return ranks;
 }
 
-/** Requests that have the same block at that place together, the most first. */
+/** Requests in groups with the same block at `depth`, the largest group first. */
 function groupsAt(requests: readonly Cached[], depth: number): Cached[][] {
   const groups = new Map<string, Cached[]>();
   for (const request of requests) {
@@ -71,7 +71,7 @@ function groupsAt(requests: readonly Cached[], depth: number): Cached[][] {
   return [...groups.values()].sort((a, b) => b.length - a.length);
 }
 
-/** The place behind `depth` at which one of the requests ends, or they first differ. */
+/** First place behind `depth` at which one of the requests ends or two differ. */
 function endOfRun(requests: readonly Cached[], depth: number): number {
   const [first] = requests;
   let end = depth + 1;
@@ -86,10 +86,10 @@ function endOfRun(requests: readonly Cached[], depth: number): number {
   return end;
 }
 
-// Rules by name that rank requests between steps: the lowest joins the batch first, the highest gives way.
+// The rules.
 
 const classes = new SloPriorities();
-/** With more that wait, SGLang takes them as they came. */
+/** Most waiting requests that SGLang ranks by prefix; more are taken in order of arrival. */
 const LPM_WAITING_MOST = 128;
 
 /** The longest cached prefix first. */
@@ -110,7 +110,7 @@ function responseRatio(facts: SchedulingFacts): number {
   return -(facts.nowUs - facts.request.arrivalUs) / uncachedTokens(facts);
 }
 
-/** Orders of the requests that wait, as a program's `make_batch`. */
+/** Rules for waiting requests, as `make_batch` of a program. */
 export const batchRules: readonly RankingRule[] = [
   {
     name: 'edf',
@@ -141,7 +141,7 @@ export const batchRules: readonly RankingRule[] = [
   },
 ];
 
-/** Orders of the requests that run, as a program's `select_preemption_victim`. */
+/** Rules for running requests, as `select_preemption_victim` of a program. */
 export const victimRules: readonly RankingRule[] = [
   {
     name: 'least-progress',
@@ -150,7 +150,7 @@ export const victimRules: readonly RankingRule[] = [
   },
 ];
 
-/** The rule of that name, if it is among them. */
+/** The rule of that name; undefined for none. */
 export function rankingRule(rules: readonly RankingRule[], name: unknown): RankingRule | undefined {
   return rules.find((rule) => rule.name === name);
 }

@@ -1,12 +1,12 @@
 /**
- * A policy bundle: all that a deployment decides by, as plain data. A slot that is left out keeps the
- * built-in default. What is in a slot is numbers for a named policy, a program, or a decision tree.
+ * A policy bundle: all policies of a deployment as plain data. A slot holds a named policy with its parameters, a program, or
+ * a decision tree. A slot that is left out keeps the built-in default.
  */
 
 import type { PolicyLanguage } from '../../sandbox/program.ts';
 import type { ParameterValue } from '../../sim/control/policy.ts';
 
-/** Decisions that a bundle can take over. */
+/** Decisions that a bundle can have a policy for. */
 export const policySlots = [
   'admission',
   'priority',
@@ -37,7 +37,7 @@ export interface CodePolicy {
 
 export type TreeComparison = '<' | '<=' | '>' | '>=' | '==' | '!=';
 
-/** Compares a feature of the decision with a number, and goes to one of two nodes. */
+/** Compares a feature with a number; the result selects one of two nodes. */
 export interface TreeBranch {
   readonly condition: {
     readonly feature: string;
@@ -48,7 +48,7 @@ export interface TreeBranch {
   readonly falseChild: TreeNode;
 }
 
-/** What the slot does here: an action of the slot, and a number where it takes one. */
+/** An action of the slot, with a number where the action takes one. */
 export interface TreeLeaf {
   readonly action: string;
   readonly value?: number;
@@ -59,7 +59,7 @@ export type TreeNode = TreeBranch | TreeLeaf;
 export interface DecisionTreePolicy {
   readonly type: 'decisionTree';
   readonly root: TreeNode;
-  /** Which decision of the slot it takes, where the slot has several; default: the first. */
+  /** Decision of the slot that the tree takes, where the slot has several; default: the first. */
   readonly entrypoint?: string;
 }
 
@@ -67,10 +67,10 @@ export type PolicySpec = ParameterizedPolicy | CodePolicy | DecisionTreePolicy;
 
 export interface PolicyBundle extends Readonly<Partial<Record<PolicySlot, PolicySpec>>> {
   readonly name?: string;
-  /** Generations of search that lie between it and the one it began with. */
+  /** Number of generations from the bundle that the search began with. */
   readonly generation?: number;
-  /** Content hash of the bundle that it was made from. */
+  /** Content hash of its parent. */
   readonly parentId?: string;
-  /** What was changed in its parent, a line each. */
+  /** Changes from the parent, a line each. */
   readonly mutations?: readonly string[];
 }

@@ -1,6 +1,6 @@
 /**
- * Every named policy of the catalogue as a bundle: where search begins, and what it has to beat. A preset is
- * called by its slot and its template, `routing/lor`.
+ * Every named policy as a bundle. Search begins with these presets, and must beat them. A preset is named by its slot and its
+ * template: `routing/lor`.
  */
 
 import { configError, inputError, nearestName, type TierKVError } from '../../runtime/errors.ts';
@@ -10,7 +10,7 @@ import { priorityPolicies } from '../../sim/control/priority.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
 
-/** What the other slots of a preset have: the most usual policy of each. */
+/** The other slots of a preset: the most common policy of each. */
 const usual: PolicyBundle = {
   admission: { type: 'parameterized', template: 'always-admit', parameters: {} },
   priority: { type: 'parameterized', template: 'slo-class', parameters: {} },
@@ -22,8 +22,8 @@ const usual: PolicyBundle = {
 };
 
 /**
- * A policy of one slot with what it needs beside it to decide anything. Ranks of a priority policy order
- * nothing on an instance that takes requests as they come: it goes with the scheduler that reads ranks.
+ * A bundle of one policy, with the scheduler that it needs. A priority policy has no effect on instances that take requests
+ * in order of arrival, so the scheduler that reads ranks comes with it.
  */
 export function withItsScheduler(slot: PolicySlot, spec: PolicySpec): PolicyBundle {
   oneOf('slot', slot, policySlots);
@@ -48,10 +48,10 @@ export const presets: ReadonlyMap<string, PolicyBundle> = new Map(
   ),
 );
 
-/** What scores are compared with: the router-search experiment's 1:1. */
+/** Bundle that scores are compared with: weights 1:1, as in the router-search experiment. */
 export const baseline: PolicyBundle = { ...usual, name: 'baseline' };
 
-/** @throws TKV_CONFIG with the nearest name, and where the list of all is */
+/** @throws TKV_CONFIG with the nearest name, and the command that lists all presets */
 export function preset(name: string): PolicyBundle {
   requireShapes({ name }, { name: 'text' });
   if (name === 'baseline') return baseline;
@@ -60,14 +60,14 @@ export function preset(name: string): PolicyBundle {
   return found;
 }
 
-/** There are too many presets for a line: it has the nearest one, or the names of the slot that was named. */
+/** The error has the nearest preset, or all presets of the slot: all of them would not fit in a line. */
 function unknownPreset(name: string): TierKVError {
   const [slot, ...rest] = name.split('/');
   const known = [...presets.keys()];
   const named = policySlots.find((each) => each === slot);
   const among =
     named === undefined ? ['baseline', ...known] : known.filter((each) => each.startsWith(`${named}/`));
-  // a template without its slot, or with a mistyped one, is as near as with it
+  // templates alone are compared, so that a missing or mistyped slot does not matter
   const template = nearestName(
     rest.join('/') || name,
     among.map((each) => each.slice(each.indexOf('/') + 1)),
@@ -86,9 +86,9 @@ function unknownPreset(name: string): TierKVError {
   );
 }
 
-//  The name of a bundle by its content, under which its evaluations are kept.
+//  The content hash of a bundle, under which its evaluations are kept.
 
-/** JSON with the keys of every object in order, so that equal values have equal texts. */
+/** JSON with sorted keys, so that equal values have equal texts. */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
   if (typeof value === 'bigint')
@@ -105,9 +105,7 @@ export function contentHash(value: unknown): string {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/**
- * Weights by name as a list: the first of them may count otherwise than the rest, and sums go in their order.
- */
+/** Objects as lists of entries: the order of weights matters, since sums follow it and a rule may treat the first apart. */
 function inOrder(parameters: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(parameters).map(([name, value]) => {
@@ -116,7 +114,7 @@ function inOrder(parameters: Readonly<Record<string, unknown>>): Record<string, 
   );
 }
 
-/** The policies of a bundle with every parameter, which is what decides. */
+/** The policies of a bundle with all parameters, defaults included. */
 function decided(bundle: PolicyBundle): Record<string, unknown> {
   const slots: Record<string, unknown> = {};
   for (const slot of policySlots) {

@@ -50,7 +50,7 @@ function shown(value: unknown): string {
   return text.length > 60 ? `${text.slice(0, 57)}...` : text;
 }
 
-/** The error of a field that is needed and not there. */
+/** The error for a missing field. */
 function missing(field: string, known: readonly string[]): Error {
   return configError(field, 'is missing', `Set it to ${quoted(known)}.`);
 }
@@ -184,7 +184,7 @@ function readCode(slot: PolicySlot, value: unknown): CodePolicy {
   };
 }
 
-//  Reading decision trees: every feature and action is one of the slot, every number is finite.
+//  Decision trees: features and actions must be those of the slot, numbers must be finite.
 
 export const treeComparisons: readonly TreeComparison[] = ['<', '<=', '>', '>=', '==', '!='];
 
@@ -236,7 +236,7 @@ function readCondition(
   return { feature, comparison, value: finite(`${field}.value`, fields.value) };
 }
 
-/** A feature without its group is the most frequent mistake, and a text the second. */
+/** The error for an unknown feature. The usual mistakes are a feature without its group, and a feature that is text. */
 function unknownFeature(
   slot: PolicySlot,
   field: string,

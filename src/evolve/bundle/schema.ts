@@ -152,8 +152,8 @@ export function bundleSchema(): Schema {
   };
 }
 
-// What a policy may do, as data and as a text for people and prompts. All of it is made from the tables that
-// the runtime itself goes by.
+// What a policy may do, as data and as text for people and prompts. It is made from the tables that the
+// runtime uses.
 
 interface SignalDescription {
   readonly name: string;
@@ -208,7 +208,7 @@ function signalLine({ name, kind, unit, freshness, about }: SignalDescription): 
   return `- ${name}: ${kind}${unit === '' ? '' : ` in ${unit}`}, ${freshness}: ${about}`;
 }
 
-/** A parameter that at least this many templates have in common is described once. */
+/** Least number of templates with the same parameter for which it is described once. */
 const COMMON = 3;
 
 function templateLines(templates: SlotDescription['templates']): string[] {

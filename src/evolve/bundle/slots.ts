@@ -34,7 +34,7 @@ const isOwn = (name: string): boolean => name !== RANKED;
 const ownOrders = queueOrderNames.filter(isOwn);
 const ownVictimRules = victimRuleNames.filter(isOwn);
 
-/** An order that the shared scheduler has, or one by which requests are ranked for it. */
+/** Entry of an order: one of the shared scheduler, or a rule that gives it ranks. */
 function order(name: string, about: string): PolicyEntry<SchedulerConfig> {
   return {
     name,
@@ -57,7 +57,7 @@ function order(name: string, about: string): PolicyEntry<SchedulerConfig> {
   };
 }
 
-/** Which waiting request is next, which gives way, and how many tokens of one prompt a step computes. */
+/** Orders of the instance scheduler: next request, victim, and most prompt tokens of a request in a step. */
 export const schedulerOrders: Registry<SchedulerConfig> = new Registry('instanceScheduler', [
   ...ownOrders.map((name) => order(name, queueOrder(name).about)),
   ...batchRules.map(({ name, about }) => order(name, about)),
@@ -87,7 +87,7 @@ function eviction(policy: string): PolicyEntry<EvictionChoice> {
   };
 }
 
-/** Which block leaves HBM when it is full. */
+/** Policies that choose the block to evict from full GPU memory. */
 export const evictionPolicies: Registry<EvictionChoice> = new Registry(
   'eviction',
   evictionPolicyNames.map(eviction),
@@ -96,12 +96,12 @@ export const evictionPolicies: Registry<EvictionChoice> = new Registry(
 /** One argument of a program: a record of features, or a list of records. */
 export interface SlotArgument {
   readonly name: string;
-  /** Of any facts: the binding of the slot passes the right ones. */
+  /** Features of any kind of facts; the binding of the slot passes the matching facts. */
   readonly features: FeatureTable<never>;
   readonly isList: boolean;
 }
 
-/** What a function decides, as the sandbox's signatures have it. */
+/** Result of a function, as in the signatures of the sandbox. */
 type SlotDecision =
   | { readonly kind: 'number' }
   | { readonly kind: 'index' | 'numbers'; readonly of: string }
@@ -114,7 +114,7 @@ export interface SlotFunction {
   readonly returns: string;
 }
 
-/** What a leaf of a tree may do. `value` says whether it takes a number, and which. */
+/** An action of a leaf. `value` says whether it takes a number, `unit` which. */
 export interface SlotAction {
   readonly about: string;
   readonly value: 'none' | 'optional' | 'required';
@@ -129,7 +129,7 @@ export interface SlotContract {
    * accepted.
    */
   readonly functions: readonly SlotFunction[];
-  /** Whether a program may define several of them, each of which takes its decision. */
+  /** Whether a program may define several of the functions; each takes its own decision. */
   readonly takesSeveral?: boolean;
   /** Features of a tree: `group.name`. */
   readonly groups: Readonly<Record<string, FeatureTable<never>>>;
@@ -225,7 +225,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
       cluster: group(clusterFeatures),
       instance: group(instanceFeatures),
     },
-    // a tree is walked once for each instance, and its leaf scores that instance
+    // the tree is walked once for each instance; its leaf scores the instance
     actions: {
       score: needs('scores the instance with this number', 'higher is better'),
       ...Object.fromEntries(

@@ -65,6 +65,16 @@ const LEADERS = 8;
 /** Most leaders of one kind among them, so that mates differ. */
 const OF_ONE_KIND = 2;
 
+/** The first `count` that are made, in at most four tries for each. */
+function upTo<Made>(count: number, make: (tried: number) => Made | undefined): Made[] {
+  const made: Made[] = [];
+  for (let i = 0; i < 4 * count && made.length < count; i++) {
+    const each = make(i);
+    if (each !== undefined) made.push(each);
+  }
+  return made;
+}
+
 export class Breeding {
   readonly #state: SearchState;
   readonly #guides: SlotGuides;
@@ -109,18 +119,16 @@ export class Breeding {
 
   fromIslands(count: number, random: GoRandom): { candidate: Candidate; island: number }[] {
     const { islands } = this.#state.archive;
-    const made: { candidate: Candidate; island: number }[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
+    return upTo(count, (i) => {
       const island = i % islands.length;
       const parent = pickElite(islands[island], random);
       const other = pickElite(islands[island], random);
-      if (parent === undefined) continue;
+      if (parent === undefined) return undefined;
       const changes = random.float64() < COMPOUND ? 2 : 1;
-      const mate = other === undefined ? undefined : this.#find(other.id);
+      const mate = other && this.#find(other.id);
       const candidate = this.#child(this.#find(parent.id), mate, changes, 'variation', random);
-      if (candidate !== undefined) made.push({ candidate, island });
-    }
-    return made;
+      return candidate && { candidate, island };
+    });
   }
 
   /** Parents by tournament: the population is sorted by rank and crowding, so the lower of two indexes wins. */
@@ -129,23 +137,12 @@ export class Breeding {
     if (front.length === 0) return [];
     const draw = (): Individual =>
       this.#find(front[Math.min(random.intn(front.length), random.intn(front.length))]);
-    const made: Candidate[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const candidate = this.#child(draw(), draw(), 1, 'pareto', random);
-      if (candidate !== undefined) made.push(candidate);
-    }
-    return made;
+    return upTo(count, () => this.#child(draw(), draw(), 1, 'pareto', random));
   }
 
   fromBranch(count: number, random: GoRandom): Candidate[] {
-    const { branch } = this.#state;
-    const made: Candidate[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const parent = this.#find(branch.current.id);
-      const candidate = this.#child(parent, this.#leader(random), 1 + random.intn(2), 'branch', random);
-      if (candidate !== undefined) made.push(candidate);
-    }
-    return made;
+    const parent = this.#find(this.#state.branch.current.id);
+    return upTo(count, () => this.#child(parent, this.#leader(random), 1 + random.intn(2), 'branch', random));
   }
 }
 
@@ -190,12 +187,21 @@ export async function choose(
 ): Promise<{ readonly chosen: Chosen; readonly all: readonly Chosen[] }> {
   requireShapes({ finalists, presets, evaluator }, shapes);
   const within = { signal, budget, phase: 'validation' } as const;
-  const asked = [...finalists, ...bestOfEach(presets, RIVALS)];
-  const { evaluations, cases } = await onSuite(asked, 'validation', evaluator, within);
+  const beside = bestOfEach(presets, RIVALS).sort((a, b) => b.score - a.score);
+  // leads need a preset to be compared with
+  const sure = beside.length > 0 ? [0, finalists.length] : [0];
+  const { evaluations, cases } = await onSuite(
+    [...finalists, ...beside],
+    'validation',
+    evaluator,
+    within,
+    sure,
+  );
   const rivals = evaluations
     .slice(finalists.length)
-    .filter((evaluation) => evaluation !== undefined && evaluation.error === undefined)
-    .map((evaluation) => caseScoresOf(evaluation as Evaluation));
+    .filter((evaluation) => evaluation !== undefined)
+    .filter(({ error }) => error === undefined)
+    .map(caseScoresOf);
   const bars = rivals.length === 0 ? {} : barsOf(rivals, cases);
   const all = finalists.flatMap((individual, i): Chosen[] => {
     const evaluation = evaluations[i];
@@ -206,12 +212,16 @@ export async function choose(
   return { chosen: all.reduce((a, b) => (b.validation > a.validation ? b : a)), all };
 }
 
-/** Runs bundles on a suite. The first one runs in any case; without time for more, on one seed of each setting. */
+/**
+ * Runs bundles on a suite.
+ * @param sure places of the bundles that run in any case; without time for more, on one seed of each setting
+ */
 async function onSuite(
   asked: readonly Individual[],
   suite: SuiteName,
   evaluator: Evaluator,
   within: Within,
+  sure: readonly number[],
 ): Promise<{ readonly evaluations: readonly (Evaluation | undefined)[]; readonly cases: readonly string[] }> {
   const { budget, signal } = within;
   const all = evaluator.caseIds(suite);
@@ -220,16 +230,19 @@ async function onSuite(
     return { evaluations: await evaluator.evaluate(bundles, suite, signal), cases: all };
   }
   const one = oneSeedEach(all);
-  const [first] = await budget.measure(2 * one.length, () =>
-    evaluator.evaluate(bundles.slice(0, 1), suite, signal, one),
+  const first = sure.map((i) => bundles[i]);
+  // the baseline runs beside them
+  const firsts = await budget.measure((1 + sure.length) * one.length, () =>
+    evaluator.evaluate(first, suite, signal, one),
   );
   const cases = affordable(all, bundles.length, within);
   if (cases !== undefined) {
     const evaluations = await evaluateWithin(evaluator, bundles, suite, within, cases);
-    if (evaluations[0] !== undefined) return { evaluations, cases };
+    if (sure.every((i) => evaluations[i] !== undefined)) return { evaluations, cases };
   }
-  const rest = await evaluateWithin(evaluator, bundles.slice(1), suite, within, one);
-  return { evaluations: [first, ...rest], cases: one };
+  const evaluations = [...(await evaluateWithin(evaluator, bundles, suite, within, one))];
+  for (const [k, i] of sure.entries()) evaluations[i] = firsts[k];
+  return { evaluations, cases: one };
 }
 
 export interface Judged {
@@ -251,7 +264,7 @@ export async function judge(
   requireShapes({ chosen, presets, evaluator }, shapes);
   const all = [chosen, ...presets.filter(({ id }) => id !== chosen.id)];
   const within = { signal, budget, phase: 'judging' } as const;
-  const { evaluations } = await onSuite(all, 'hidden', evaluator, within);
+  const { evaluations } = await onSuite(all, 'hidden', evaluator, within, [0]);
   return all.flatMap((individual, i) => {
     const hidden = evaluations[i];
     return hidden === undefined ? [] : [{ individual, hidden }];
@@ -311,8 +324,7 @@ function isSettled({ cma, strategy, idle }: NumericState): boolean {
 }
 
 /** Digest that is equal for bundles that differ only in numbers in use. */
-function structureOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): string {
-  const space = spaceOf(bundle, guides, slots);
+function structureOf(space: NumberSpace): string {
   return contentHash(contentKey(space.at(new Array(space.dimensions).fill(0.5))));
 }
 
@@ -323,18 +335,15 @@ function start(state: NumericState, { guides, slots, ranking, starts }: NumericC
   for (const individual of ranking) {
     if (seen.size === CHOICE) break;
     const kind = kindOf(individual.bundle, slots);
-    const structure = structureOf(individual.bundle, guides, slots);
     const before = ofKind.get(kind) ?? 0;
-    if (before === RUNS_OF_ONE_KIND || seen.has(structure)) continue;
-    if (spaceOf(individual.bundle, guides, slots).dimensions === 0) continue;
+    if (before === RUNS_OF_ONE_KIND) continue;
+    const space = spaceOf(individual.bundle, guides, slots);
+    const structure = structureOf(space);
+    if (space.dimensions === 0 || seen.has(structure)) continue;
     ofKind.set(kind, before + 1);
     seen.set(structure, individual);
   }
-  let chosen: readonly [string, Individual] | undefined;
-  for (const entry of seen) {
-    const count = starts[entry[0]] ?? 0;
-    if (chosen === undefined || count < (starts[chosen[0]] ?? 0)) chosen = entry;
-  }
+  const chosen = [...seen].sort(([a], [b]) => (starts[a] ?? 0) - (starts[b] ?? 0)).at(0);
   state.cma = null;
   state.strategy = null;
   state.base = null;

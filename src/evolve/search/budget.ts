@@ -36,6 +36,11 @@ export class SearchBudget {
     return Math.max(0, this.#startMs + ends[phase] * this.#totalMs - this.#now());
   }
 
+  /** Share of the whole time that is over, at most 1. */
+  get usedShare(): number {
+    return this.#totalMs > 0 ? Math.min(1, (this.#now() - this.#startMs) / this.#totalMs) : 1;
+  }
+
   /** Number of cases that fit into the time left of a phase, at the measured pace; 0 before `measure`. */
   casesLeft(phase: SearchPhase): number {
     return this.#caseMs === 0 ? 0 : this.leftMs(phase) / this.#caseMs;

@@ -8,8 +8,6 @@
  * The state is plain data that JSON keeps exactly; functions change it in place.
  */
 
-import { requireInteger } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
 import * as elementary from '../../sim/random/elementary.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 
@@ -32,22 +30,12 @@ const SIGMA_MAX = 1;
 const RESAMPLES = 16;
 const TINY = 1e-8;
 
-/** Points that Hansen advises for n coordinates: 4 + 3 ln n. */
-export function cmaPopulation(dimensions: number): number {
-  requireInteger('dimensions', dimensions, 1);
-  return 4 + Math.floor(3 * elementary.log(dimensions));
-}
-
 export function newCma(
   mean: readonly number[],
   sigma: number,
   population: number,
   leastDeviation?: readonly number[],
 ): CmaState {
-  requireShapes(
-    { mean, sigma, population, leastDeviation },
-    { mean: ['number'], sigma: 'number', population: 'number', leastDeviation: 'array?' },
-  );
   const zeros = mean.map(() => 0);
   return {
     generation: 0,
@@ -106,10 +94,6 @@ function factors(covariance: Matrix): { deviations: number[]; vectors: readonly 
 
 /** `population` points of the cube. One outside is drawn again, at last moved to the nearest face. */
 export function askCma(state: CmaState, random: GoRandom): number[][] {
-  requireShapes(
-    { state, random },
-    { state: { generation: 'number', sigma: 'number' }, random: { seek: 'function' } },
-  );
   const { deviations, vectors } = factors(state.covariance);
   const draw = (): number[] => {
     const z = deviations.map((deviation) => deviation * random.normFloat64());
@@ -135,10 +119,6 @@ export function tellCma(
   points: readonly (readonly number[])[],
   values: readonly number[],
 ): void {
-  requireShapes(
-    { state, points, values },
-    { state: { generation: 'number', sigma: 'number' }, points: [['number']], values: ['number'] },
-  );
   const n = state.mean.length;
   const { mu, muEff, weights, c1, cMu, cSigma, dSigma, cC, chi } = strategyOf(n, state.population);
   const { deviations, vectors } = factors(state.covariance);
@@ -192,14 +172,13 @@ export function tellCma(
 
 /** Greatest standard deviation of a coordinate, in units of the cube's edge. */
 export function cmaSpread(state: CmaState): number {
-  requireShapes({ state }, { state: { generation: 'number', sigma: 'number' } });
   return state.sigma * Math.sqrt(Math.max(...state.covariance.map((row, i) => row[i])));
 }
 
 // Eigenvalues and eigenvectors of a symmetric matrix by cyclic Jacobi rotations (Golub and Van Loan, Matrix
 // Computations, 8.5). Square roots and the four operations only, so that every machine gets the same bits.
 
-export type Matrix = number[][];
+type Matrix = number[][];
 
 interface Eigen {
   /** In no order. */
@@ -210,14 +189,12 @@ interface Eigen {
 
 const SWEEPS_MAX = 60;
 
-export function identity(n: number): Matrix {
-  requireInteger('n', n, 0, 10_000);
+function identity(n: number): Matrix {
   return Array.from({ length: n }, (_, i) => Array.from({ length: n }, (_, j) => (i === j ? 1 : 0)));
 }
 
 /** @param matrix symmetric; it is left as it is */
 export function symmetricEigen(matrix: readonly (readonly number[])[]): Eigen {
-  requireShapes({ matrix }, { matrix: [['number']] });
   const n = matrix.length;
   const a = matrix.map((row) => [...row]);
   const vectors = identity(n);

@@ -6,11 +6,10 @@
  * It looks for the highest value in the unit cube.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import * as elementary from '../../sim/random/elementary.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 
-export interface StrategyParent {
+interface StrategyParent {
   readonly x: readonly number[];
   /** Step size of each coordinate. */
   readonly steps: readonly number[];
@@ -37,10 +36,6 @@ export function newStrategy(
   lambda: number,
   leastDeviation?: readonly number[],
 ): StrategyState {
-  requireShapes(
-    { x, step, lambda, leastDeviation },
-    { x: ['number'], step: 'number', lambda: 'number', leastDeviation: 'array?' },
-  );
   return {
     generation: 0,
     parents: [{ x: [...x], steps: x.map(() => step) }],
@@ -53,10 +48,6 @@ export function newStrategy(
 
 /** `lambda` points of the cube; a coordinate that leaves it is reflected at the face. */
 export function askStrategy(state: StrategyState, random: GoRandom): number[][] {
-  requireShapes(
-    { state, random },
-    { state: { generation: 'number', mu: 'number' }, random: { seek: 'function' } },
-  );
   const n = state.leastDeviation.length;
   const tauAll = 1 / Math.sqrt(2 * n);
   const tauEach = 1 / Math.sqrt(2 * Math.sqrt(n));
@@ -80,7 +71,6 @@ export function askStrategy(state: StrategyState, random: GoRandom): number[][] 
 
 /** @param values of the points that were asked for, more is better */
 export function tellStrategy(state: StrategyState, values: readonly number[]): void {
-  requireShapes({ state, values }, { state: { generation: 'number', mu: 'number' }, values: ['number'] });
   const order = values.map((_, i) => i).sort((a, b) => values[b] - values[a] || a - b);
   state.parents = order.slice(0, state.mu).map((i) => state.offspring[i]);
   state.generation++;
@@ -94,6 +84,5 @@ function reflect(x: number): number {
 
 /** Greatest step of a parent's coordinate. */
 export function strategySpread(state: StrategyState): number {
-  requireShapes({ state }, { state: { generation: 'number', mu: 'number' } });
   return Math.max(...state.parents.flatMap(({ steps }) => steps));
 }

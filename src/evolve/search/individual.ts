@@ -3,7 +3,6 @@
  * one slot or two. Every child names its parents and its changes.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import type { ParameterValue } from '../../sim/control/policy.ts';
 import type { NumberRule, ParameterRules } from '../../sim/control/registry.ts';
 import * as elementary from '../../sim/random/elementary.ts';
@@ -26,21 +25,6 @@ import {
   withOneMoreTerm,
 } from './programs.ts';
 import { crossTrees, isBranch, mutateTree, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts';
-
-/** Shape of each parameter of the exported functions, by its name. */
-const shapes = {
-  generation: 'number',
-  candidate: { bundle: 'object', origin: 'text' },
-  evaluation: { policyId: 'text', score: 'number' },
-  standing: { score: 'number', leads: 'object' },
-  known: { id: 'text', generation: 'number' },
-  id: 'text',
-  bundle: 'object',
-  parent: 'object',
-  other: 'object?',
-  count: 'number',
-  context: { slots: 'array', guides: 'object' },
-} as const;
 
 // An individual is an evaluated bundle: a line of the lineage.
 
@@ -92,7 +76,6 @@ export function individualOf(
   evaluation: Evaluation,
   standing: Pick<Individual, 'score' | 'leads' | 'cases' | 'behaviour'>,
 ): Individual {
-  requireShapes({ generation, candidate, evaluation, standing }, shapes);
   const { bundle, origin, parents } = candidate;
   const { policyId, score: gain, objectives, metrics, error } = evaluation;
   const { score, leads, cases, behaviour } = standing;
@@ -115,7 +98,6 @@ export function individualOf(
 
 /** The individual of a candidate that decides as `known` does: it has the standing of `known`. */
 export function echoOf(known: Individual, candidate: Candidate, generation: number, id: string): Individual {
-  requireShapes({ known, generation, id, candidate }, shapes);
   const { bundle, origin, parents } = candidate;
   const metrics = { ...known.metrics, policy_nodes: policyNodes(bundle) };
   return { ...known, id, bundle, generation, origin, parents, metrics, echoOf: known.id };
@@ -126,7 +108,6 @@ export function echoOf(known: Individual, candidate: Candidate, generation: numb
  * order changes the decisions of some policies.
  */
 export function contentKey(bundle: PolicyBundle): string {
-  requireShapes({ bundle }, shapes);
   return JSON.stringify(policySlots.map((slot) => bundle[slot] ?? null));
 }
 
@@ -148,7 +129,6 @@ export function nameOfSpec(spec: PolicySpec | undefined): string {
 
 /** Template, language or `tree` of each slot, as one text. */
 export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
-  requireShapes({ bundle, slots }, { bundle: 'object', slots: ['text'] });
   return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
 }
 
@@ -162,10 +142,6 @@ export function ofManyKinds(
   most: number,
   slots: readonly PolicySlot[],
 ): Individual[] {
-  requireShapes(
-    { ranking, count, most, slots },
-    { ranking: [{ id: 'text', generation: 'number' }], count: 'number', most: 'number', slots: ['text'] },
-  );
   const ofKind = new Map<string, number>();
   const behaviours = new Set<string>();
   const found: Individual[] = [];
@@ -194,10 +170,6 @@ export function bundlesWithOneMoreTerm(
   slots: readonly PolicySlot[],
   guides: SlotGuides,
 ): Candidate[] {
-  requireShapes(
-    { ranking, slots, guides },
-    { ranking: [{ id: 'text', generation: 'number' }], slots: ['text'], guides: 'object' },
-  );
   const [best] = ranking;
   return slots.flatMap((slot) => {
     for (const { id, bundle } of ranking) {
@@ -344,8 +316,8 @@ interface SearchAxis {
   readonly value: number;
   /** Whether it is a weight. Weight 0 turns its scorer off. */
   readonly isWeight?: boolean;
-  /** The policy with another value of this number. */
-  put(spec: PolicySpec, value: number): PolicySpec;
+  /** The policy with another value of this number; or the place of a program's number in its text. */
+  readonly put: ((spec: PolicySpec, value: number) => PolicySpec) | number;
 }
 
 /** Share of the largest allowed weight below which a weight is left out of the sum. */
@@ -353,7 +325,11 @@ const LEAST_WEIGHT = 0.02;
 
 export class NumberSpace {
   readonly #bundle: PolicyBundle;
-  readonly #axes: readonly (readonly [PolicySlot, SearchAxis])[];
+  readonly #slots: readonly {
+    readonly slot: PolicySlot;
+    readonly spec: PolicySpec;
+    readonly axes: readonly SearchAxis[];
+  }[];
 
   /**
    * @param slots slots whose numbers are coordinates
@@ -366,18 +342,18 @@ export class NumberSpace {
     slots: readonly PolicySlot[] = policySlots,
     reach: 'all' | 'inUse' = 'all',
   ) {
-    requireShapes(
-      { bundle, guides, slots, reach },
-      { bundle: 'object', guides: 'object', slots: 'array?', reach: 'text?' },
-    );
     this.#bundle = bundle;
-    this.#axes = slots.flatMap((slot) => {
+    this.#slots = slots.flatMap((slot) => {
       const spec = bundle[slot];
       const guide = guides[slot];
       if (spec === undefined || guide === undefined) return [];
       const axes = axesOf(spec, guide);
-      return (reach === 'all' ? axes : axes.filter(isInUse)).map((axis) => [slot, axis] as const);
+      return [{ slot, spec, axes: reach === 'all' ? axes : axes.filter(isInUse) }];
     });
+  }
+
+  get #axes(): SearchAxis[] {
+    return this.#slots.flatMap(({ axes }) => axes);
   }
 
   get dimensions(): number {
@@ -386,24 +362,35 @@ export class NumberSpace {
 
   /** The bundle's own point. */
   get point(): number[] {
-    return this.#axes.map(([, { scale, value }]) => toUnit(scale, value));
+    return this.#axes.map(({ scale, value }) => toUnit(scale, value));
   }
 
   /** Standard deviation below which a coordinate freezes: half a step of integers and choices, 0 of other numbers. */
   get leastDeviation(): number[] {
-    return this.#axes.map(([, { scale }]) => stepOf(scale) / 2);
+    return this.#axes.map(({ scale }) => stepOf(scale) / 2);
   }
 
   /** The bundle with the numbers of `point`. */
   at(point: readonly number[]): PolicyBundle {
     const specs: Partial<Record<PolicySlot, PolicySpec>> = {};
-    this.#axes.forEach(([slot, axis], i) => {
-      // the slot has a spec, or it would have no axis
-      const spec = specs[slot] ?? (this.#bundle[slot] as PolicySpec);
-      specs[slot] = axis.put(spec, toValue(axis.scale, point[i]));
-    });
+    let i = 0;
+    for (const { slot, spec, axes } of this.#slots) {
+      const values = axes.map(({ scale }) => toValue(scale, point[i++]));
+      if (axes.length > 0) specs[slot] = withValues(spec, axes, values);
+    }
     return { ...this.#bundle, ...specs };
   }
+}
+
+/** A program takes all values at once, since each change of its text costs a parse. */
+function withValues(spec: PolicySpec, axes: readonly SearchAxis[], values: readonly number[]): PolicySpec {
+  const numbers = spec.type === 'code' ? numbersOf(spec.source) : [];
+  let changed = spec;
+  for (const [i, { put }] of axes.entries()) {
+    if (typeof put === 'number') numbers[put] = values[i];
+    else changed = put(changed, values[i]);
+  }
+  return changed.type === 'code' ? { ...changed, source: withNumbers(changed.source, numbers) } : changed;
 }
 
 function isInUse({ scale, value, isWeight }: SearchAxis): boolean {
@@ -516,21 +503,14 @@ function treeAxes(root: TreeNode, { features, actions }: TreeVocabulary): Search
 function programAxes(source: string): SearchAxis[] {
   return numbersOf(source).flatMap((value, at): SearchAxis[] => {
     const scale = scaleOfLiteral(value);
-    if (scale === undefined) return [];
-    const put = (spec: PolicySpec, each: number): PolicySpec => {
-      if (spec.type !== 'code') return spec;
-      const numbers = numbersOf(spec.source);
-      numbers[at] = each;
-      return { ...spec, source: withNumbers(spec.source, numbers) };
-    };
-    return [{ scale, value, put }];
+    return scale === undefined ? [] : [{ scale, value, put: at }];
   });
 }
 
 // A child of one bundle or of two: one slot changes, at times two together, since some changes help only side by side;
 // or a whole slot comes from the other parent.
 
-export interface BundleChild {
+interface BundleChild {
   readonly bundle: PolicyBundle;
   readonly changes: readonly string[];
   readonly usesOther: boolean;
@@ -568,7 +548,6 @@ export function varyBundle(
   count: number,
   context: VaryContext,
 ): BundleChild | undefined {
-  requireShapes({ parent, other, count, context }, shapes);
   const { slots, random } = context;
   let bundle = parent;
   let usesOther = false;

@@ -3,7 +3,6 @@
  * stand only where they are needed.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import type {
   BinaryOperator,
   Comprehension,
@@ -50,7 +49,6 @@ const binaryStrength: Readonly<Record<BinaryOperator, number>> = {
 const INDENT = '    ';
 
 export function printProgram(module: FunctionNode): string {
-  requireShapes({ module }, { module: { name: 'text', positionalCount: 'number' } });
   return printBlock(module.body, '');
 }
 
@@ -122,7 +120,6 @@ function printTarget(target: Expression): string {
 
 /** @param least weaker expressions get brackets */
 export function print(expression: Expression, least: number = strength.conditional): string {
-  requireShapes({ least }, { least: 'number?' });
   const [text, own] = shape(expression);
   return own < least ? `(${text})` : text;
 }

@@ -1,10 +1,9 @@
 /**
  * Children of Starlark programs, by a mutation, or by an expression of another program. Every child compiles. Between
  * the lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END` lies the open part of a program; the rest of such a text
- * stays, letter for letter. In a text without these lines, all of it is open.
+ * stays, letter for letter. Without the second line, the open part reaches to the end; without the first, all is open.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import { PolicyError } from '../../sandbox/program.ts';
 import type { Expression, FunctionNode, Statement } from '../../sandbox/starlark/ast.ts';
 import { parse } from '../../sandbox/starlark/parser.ts';
@@ -14,7 +13,7 @@ import * as elementary from '../../sim/random/elementary.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 import { print, printProgram } from './printer.ts';
 
-export interface ProgramChild {
+interface ProgramChild {
   readonly source: string;
   readonly changes: readonly string[];
 }
@@ -30,10 +29,11 @@ const NODES_MAX = 600;
 function regionsOf(source: string): [before: string, open: string, after: string] {
   const lines = source.split('\n');
   const start = lines.findIndex((line) => /^\s*#\s*EVOLVE-BLOCK-START/.test(line));
-  const end = lines.findIndex((line) => /^\s*#\s*EVOLVE-BLOCK-END/.test(line));
-  if (start < 0 || end < start) return ['', source, ''];
+  if (start < 0) return ['', source, ''];
+  const end = lines.findIndex((line, i) => i > start && /^\s*#\s*EVOLVE-BLOCK-END/.test(line));
   const text = (from: number, to?: number): string => lines.slice(from, to).join('\n');
-  return [`${text(0, start + 1)}\n`, `${text(start + 1, end)}\n`, text(end)];
+  const before = `${text(0, start + 1)}\n`;
+  return end < 0 ? [before, text(start + 1), ''] : [before, `${text(start + 1, end)}\n`, text(end)];
 }
 
 function tryParse(text: string): FunctionNode | undefined {
@@ -87,10 +87,6 @@ export function mutateProgram(
   known: ProgramFields = {},
   favoured: ProgramFields = {},
 ): ProgramChild | undefined {
-  requireShapes(
-    { source, random, known, favoured },
-    { source: 'text', random: { seek: 'function' }, known: 'object?', favoured: 'object?' },
-  );
   return vary(source, (module) => {
     const sites = sitesOf(module);
     if (sites.length === 0) return undefined;
@@ -114,7 +110,6 @@ export function withOneMoreTerm(
   known: ProgramFields,
   favoured: ProgramFields,
 ): ProgramChild[] {
-  requireShapes({ source, known, favoured }, { source: 'text', known: 'object', favoured: 'object' });
   const module = tryParse(regionsOf(source)[1]);
   if (module === undefined) return [];
   return withEachTerm(module, known, favoured).flatMap((changed) => vary(source, () => changed, 1) ?? []);
@@ -127,10 +122,6 @@ export function crossPrograms(
   random: GoRandom,
   known: ProgramFields = {},
 ): ProgramChild | undefined {
-  requireShapes(
-    { source, other, random, known },
-    { source: 'text', other: 'text', random: { seek: 'function' }, known: 'object?' },
-  );
   const donor = tryParse(regionsOf(other)[1]);
   if (donor === undefined) return undefined;
   const donors = sitesOf(donor).filter(({ expression }) => !isNumber(expression));
@@ -138,7 +129,8 @@ export function crossPrograms(
     const sites = sitesOf(module);
     if (sites.length === 0 || donors.length === 0) return undefined;
     const site = pick(sites, random);
-    const fitting = donors.filter((each) => fits(each, site));
+    // names have the same meaning in functions of the same name
+    const fitting = donors.filter(({ sort, within }) => sort === site.sort && within === site.within);
     if (fitting.length === 0) return undefined;
     const { expression } = pick(fitting, random);
     if (site.sort === 'number' && random.intn(2) === 0) {
@@ -153,14 +145,8 @@ export function crossPrograms(
   });
 }
 
-/** Whether the donor can stand there. Names have the same meaning in functions of the same name. */
-function fits(donor: Site, { sort, within }: Site): boolean {
-  return donor.sort === sort && donor.within === within;
-}
-
 /** Fields that programs read, with their usual values; see `fieldsOf`. A text that does not parse reads none. */
 export function fieldsRead(sources: readonly string[], known: ProgramFields): ProgramFields {
-  requireShapes({ sources, known }, { sources: ['text'], known: 'object' });
   const read = fieldsOf(sources.flatMap((source) => tryParse(regionsOf(source)[1]) ?? []));
   return Object.fromEntries(
     Object.entries(read).map(([object, fields]) => [
@@ -172,14 +158,12 @@ export function fieldsRead(sources: readonly string[], known: ProgramFields): Pr
 
 /** Numbers of the open part, without signs, in the order of the text. */
 export function numbersOf(source: string): number[] {
-  requireShapes({ source }, { source: 'text' });
   const module = tryParse(regionsOf(source)[1]);
   return module === undefined ? [] : literalsOf(module).map(({ value }) => value);
 }
 
 /** The program with other numbers in the same places. A number that changes becomes a float. */
 export function withNumbers(source: string, numbers: readonly number[]): string {
-  requireShapes({ source, numbers }, { source: 'text', numbers: ['number'] });
   const [before, open, after] = regionsOf(source);
   const parsed = tryParse(open);
   if (parsed === undefined) return source;
@@ -372,6 +356,8 @@ function someField(
   if (!isField(expression)) return undefined;
   const object = expression.object.name;
   const liked = Object.keys(favoured[object] ?? {});
+  // fields of an object that conditions alone read are not known to be numbers
+  if (fields[object] === undefined) return undefined;
   const names = liked.length > 0 && random.intn(2) === 0 ? liked : Object.keys(fields[object]);
   return { ...expression, name: pick(names, random) };
 }

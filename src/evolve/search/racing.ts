@@ -4,14 +4,14 @@
  * no workload pays for another: a preset scores 0 at most. Races stop weak candidates after a few seeds.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import { configError } from '../../runtime/errors.ts';
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { contentHash } from '../bundle/presets.ts';
 import { type Evaluation, type Evaluator, meansBySetting, settingOf } from '../fitness/evaluation.ts';
 import { FAILED_SCORE } from '../fitness/objectives.ts';
 
 /** Score of each case by its id. */
-export type CaseScores = Readonly<Record<string, number>>;
+type CaseScores = Readonly<Record<string, number>>;
 export type BySetting = Readonly<Record<string, number>>;
 
 /** Share of the smallest lead in the score. The rest is the mean lead, which orders candidates of equal smallest lead. */
@@ -26,7 +26,6 @@ interface Standing {
 }
 
 export function caseScoresOf(evaluation: Evaluation): CaseScores {
-  requireShapes({ evaluation }, { evaluation: { policyId: 'text', score: 'number' } });
   const { cases = [] } = evaluation;
   return Object.fromEntries(cases.map(({ id, score }) => [id, score]));
 }
@@ -43,7 +42,6 @@ export function barsOf(
   all: readonly string[],
   some: readonly string[] = all,
 ): BySetting {
-  requireShapes({ presets, all, some }, { presets: ['object'], all: ['text'], some: 'array?' });
   const means = (scores: CaseScores, cases: readonly string[]): BySetting =>
     meansBySetting(cases.map((id) => ({ id, score: scores[id] })));
   const overAll = presets.map((scores) => means(scores, all));
@@ -60,9 +58,11 @@ export function barsOf(
 
 /** Score and leads of an evaluation. @param bars by setting; a setting without a bar has the bar 0 */
 export function standingOf(evaluation: Evaluation, bars: BySetting): Standing {
-  requireShapes({ bars, evaluation }, { bars: 'object', evaluation: { policyId: 'text', score: 'number' } });
   const { cases = [], error } = evaluation;
   if (error !== undefined) return { score: FAILED_SCORE, leads: {}, cases: 0 };
+  if (cases.length === 0) {
+    throw configError('evaluator', 'gives an evaluation without cases', 'Give each evaluation its cases.');
+  }
   const means = meansBySetting(cases);
   const leads = Object.fromEntries(Object.keys(means).map((name) => [name, means[name] - (bars[name] ?? 0)]));
   const values = Object.values(leads);
@@ -77,7 +77,6 @@ interface Led {
 
 /** For each setting a list by the lead there, the best first. Failed evaluations have no leads and are left out. */
 export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
-  requireShapes({ all }, { all: [{ leads: 'object' }] });
   const ran = all.filter(({ leads }) => Object.keys(leads).length > 0);
   return Object.keys(ran[0]?.leads ?? {}).map((setting) =>
     [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]),
@@ -86,7 +85,6 @@ export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
 
 /** The first `count` of every setting, each once. */
 export function bestOfEach<Each extends Led>(all: readonly Each[], count: number): Each[] {
-  requireShapes({ all, count }, { all: [{ leads: 'object' }], count: 'number' });
   const kept = new Set(leadersOf(all).flatMap((ranked) => ranked.slice(0, count)));
   return all.filter((each) => kept.has(each));
 }
@@ -107,7 +105,7 @@ export interface Rung {
   readonly bars: BySetting;
 }
 
-export interface Raced extends Standing {
+interface Raced extends Standing {
   readonly evaluation: Evaluation;
   /** Digest of its scores on the first rung, '' where it failed. */
   readonly behaviour: string;
@@ -120,14 +118,12 @@ export interface Raced extends Standing {
  * simulations come of equal decisions, which are common: many changes of a number or a term decide nothing.
  */
 export function behaviourOf(evaluation: Evaluation): string {
-  requireShapes({ evaluation }, { evaluation: { policyId: 'text', score: 'number' } });
   const { cases = [], error } = evaluation;
   return error === undefined ? contentHash(cases.map(({ score }) => score)) : '';
 }
 
 /** Cases of each rung. The last rung has all cases, each rung before it half the seeds of every setting. */
 export function rungsOf(cases: readonly string[]): string[][] {
-  requireShapes({ cases }, { cases: ['text'] });
   const bySetting = new Map<string, string[]>();
   for (const id of cases) bySetting.set(settingOf(id), [...(bySetting.get(settingOf(id)) ?? []), id]);
   const most = Math.max(...[...bySetting.values()].map(({ length }) => length));
@@ -141,7 +137,6 @@ export function rungsOf(cases: readonly string[]): string[][] {
 
 /** Rungs with their bars. @param cases of each rung @param presets scores on all cases of the last rung */
 export function rungsWithBars(cases: readonly (readonly string[])[], presets: readonly CaseScores[]): Rung[] {
-  requireShapes({ cases, presets }, { cases: [['text']], presets: ['object'] });
   const all = cases[cases.length - 1];
   return cases.map((some) => ({ cases: some, bars: barsOf(presets, all, some) }));
 }
@@ -167,15 +162,6 @@ export async function race(
   known: ReadonlySet<string>,
   signal?: AbortSignal,
 ): Promise<Raced[]> {
-  requireShapes(
-    { bundles, rungs, evaluator, known },
-    {
-      bundles: ['object'],
-      rungs: [{ cases: 'array', bars: 'object' }],
-      evaluator: { caseIds: 'function' },
-      known: 'set',
-    },
-  );
   const seen = new Set(known);
   const raced: Raced[] = new Array(bundles.length);
   const cuts: Cut[] = [];

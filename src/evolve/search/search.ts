@@ -66,6 +66,8 @@ const TERMS_EVERY = 8;
 
 export class Search {
   #state: SearchState;
+  /** The state after the last generation, as JSON. */
+  #text = '';
   readonly #evaluator: Evaluator;
   readonly #guides: SlotGuides;
   readonly #book: Book;
@@ -96,9 +98,10 @@ export class Search {
     const { state, individuals } = await beginState(plan, presets, evaluator, within);
     const search = new Search(state, evaluator, guides);
     individuals.forEach((individual, i) => {
-      if (!search.#book.byId.has(individual.id)) search.#keep(individual, [i % plan.islands]);
+      if (!search.#book.byId.has(individual.id)) search.#keep(individual, i % plan.islands);
     });
     search.#close(individuals);
+    search.#settle();
     return search;
   }
 
@@ -117,7 +120,15 @@ export class Search {
         'Give it the same plan again.',
       );
     }
-    return new Search(state, evaluator, guides);
+    const search = new Search(state, evaluator, guides);
+    search.#settle();
+    return search;
+  }
+
+  /** Goes on from what JSON keeps of the state, as a resumed search does, so that both go on alike. */
+  #settle(): void {
+    this.#text = JSON.stringify(this.#state);
+    this.#state = JSON.parse(this.#text) as SearchState;
   }
 
   /** The state after the last generation. Callers write it and must not change it. */
@@ -144,16 +155,14 @@ export class Search {
   /** Runs one generation. An abort leaves the state as the generation before left it. */
   async step(signal?: AbortSignal): Promise<GenerationRecord> {
     const { plan } = this.#state;
-    const before = JSON.stringify(this.#state);
     try {
       await this.#generation(signal);
     } catch (error) {
-      this.#state = JSON.parse(before) as SearchState;
+      this.#state = JSON.parse(this.#text) as SearchState;
       throw error;
     }
     if (this.#state.generation % plan.migrateEvery === 0) migrate(this.#state.archive, MIGRANTS);
-    // the same values as a resumed search reads, so that both go on alike
-    this.#state = JSON.parse(JSON.stringify(this.#state)) as SearchState;
+    this.#settle();
     return this.record;
   }
 
@@ -186,10 +195,7 @@ export class Search {
       ...islands.map(({ candidate }) => candidate),
       ...this.#systematic(generation),
     ];
-    const { rungs } = this.#state;
-    const answers = await answersTo(candidates, generation, this.#book, rungs, this.#evaluator, signal);
-    const found = answers.individuals;
-    this.#state.evaluations += answers.evaluations;
+    const found = await this.#individualsOf(candidates, generation, signal);
 
     let at = 0;
     numeric.forEach((state, i) => {
@@ -205,11 +211,42 @@ export class Search {
     const islandsAt = branchAt + branch.length;
     this.#state.generation = generation;
     found.forEach((individual, i) => {
-      const island = islands[i - islandsAt]?.island ?? i % plan.islands;
-      this.#keep(individual, [island]);
+      this.#keep(individual, islands[i - islandsAt]?.island ?? i % plan.islands);
     });
     this.#walk(found.slice(branchAt, islandsAt));
     this.#close(found);
+  }
+
+  /** Individuals in the order of the candidates. A bundle that is in the book is not evaluated again; all others race. */
+  async #individualsOf(
+    candidates: readonly Candidate[],
+    generation: number,
+    signal?: AbortSignal,
+  ): Promise<Individual[]> {
+    const { byContent, byBehaviour } = this.#book;
+    const keys = candidates.map(({ bundle }) => contentKey(bundle));
+    const fresh = new Map<string, Candidate>();
+    candidates.forEach((candidate, i) => {
+      if (byContent.has(keys[i]) || fresh.has(keys[i])) return;
+      fresh.set(keys[i], { ...candidate, bundle: labelled(candidate, generation) });
+    });
+    const asked = [...fresh.values()].map(({ bundle }) => bundle);
+    const known = new Set(byBehaviour.keys());
+    const raced = await race(asked, this.#state.rungs, this.#evaluator, known, signal);
+    this.#state.evaluations += asked.length;
+    const answers = new Map(byContent);
+    const firsts = new Map(byBehaviour);
+    [...fresh].forEach(([key, candidate], i) => {
+      const { evaluation, behaviour, isEcho } = raced[i];
+      const first = isEcho ? firsts.get(behaviour) : undefined;
+      const individual =
+        first === undefined
+          ? individualOf(candidate, generation, evaluation, raced[i])
+          : echoOf(first, candidate, generation, evaluation.policyId);
+      answers.set(key, individual);
+      if (!firsts.has(behaviour)) firsts.set(behaviour, individual);
+    });
+    return keys.map((key) => answers.get(key) as Individual);
   }
 
   /**
@@ -225,8 +262,8 @@ export class Search {
     return bundlesWithOneMoreTerm(this.ranking, plan.slots, this.#guides);
   }
 
-  /** Enters an individual into the book and offers it to the archive. */
-  #keep(individual: Individual, islands: readonly number[]): void {
+  /** Enters an individual into the book and offers it to an island of the archive. */
+  #keep(individual: Individual, island: number): void {
     const { archive, individuals } = this.#state;
     if (!this.#book.byId.has(individual.id)) {
       individuals.push(individual);
@@ -234,9 +271,7 @@ export class Search {
     }
     if (individual.error !== undefined) return;
     const cell = cellOf(archive.axes, individual.metrics);
-    for (const island of islands) {
-      offer(archive.islands[island], cell, { id: individual.id, score: individual.score });
-    }
+    offer(archive.islands[island], cell, { id: individual.id, score: individual.score });
   }
 
   /** Ends a generation: NSGA-II selects its population, and the history gets a record. */
@@ -275,6 +310,31 @@ function shareOf({ population }: SearchPlan, share: number): number {
 
 /** Presets of each setting that go on to the next rung: few seeds do not tell which of them is the best there. */
 const RIVALS = 6;
+
+/**
+ * Simulations of a generation, as a multiple of its population on the first rung: the mean of whole searches, with
+ * further rungs and with generations that try every way.
+ */
+const PER_GENERATION = 2;
+
+/** Simulations that the phases of a search ask for, about: its progress is told by them. */
+export function expectedCases(
+  population: number,
+  first: number,
+  finalists: number,
+  evaluator: Pick<Evaluator, 'caseIds'>,
+): { readonly presets: number; readonly generation: number; readonly judging: number } {
+  const train = evaluator.caseIds('train');
+  const [rung] = rungsOf(train);
+  const rivals = Math.min(first, RIVALS * new Set(train.map(settingOf)).size);
+  return {
+    presets: first * rung.length + rivals * (train.length - rung.length),
+    generation: PER_GENERATION * population * rung.length,
+    judging:
+      (finalists + rivals) * evaluator.caseIds('validation').length +
+      (1 + first) * evaluator.caseIds('hidden').length,
+  };
+}
 
 interface PresetRun {
   readonly evaluation: Evaluation;
@@ -435,15 +495,6 @@ async function beginState(
   return { state, individuals };
 }
 
-// Candidates become individuals. A bundle that is in the book is not evaluated again; all others race.
-
-interface Answers {
-  /** In the order of the candidates. */
-  readonly individuals: readonly Individual[];
-  /** Number of candidates that were evaluated. */
-  readonly evaluations: number;
-}
-
 /** The bundle with its generation, its first parent and its changes. */
 function labelled({ bundle, parents, changes }: Candidate, generation: number): PolicyBundle {
   const { name: _, ...unnamed } = bundle;
@@ -451,50 +502,14 @@ function labelled({ bundle, parents, changes }: Candidate, generation: number): 
   return { ...unnamed, generation, ...(parentId === undefined ? {} : { parentId }), mutations: changes };
 }
 
-async function answersTo(
-  candidates: readonly Candidate[],
-  generation: number,
-  book: Book,
-  rungs: readonly Rung[],
-  evaluator: Evaluator,
-  signal?: AbortSignal,
-): Promise<Answers> {
-  const keys = candidates.map(({ bundle }) => contentKey(bundle));
-  const fresh = new Map<string, Candidate>();
-  candidates.forEach((candidate, i) => {
-    if (book.ofContent(keys[i]) !== undefined || fresh.has(keys[i])) return;
-    fresh.set(keys[i], { ...candidate, bundle: labelled(candidate, generation) });
-  });
-  const asked = [...fresh.values()].map(({ bundle }) => bundle);
-  const raced = await race(asked, rungs, evaluator, book.behaviours, signal);
-  const answers = new Map<string, Individual>();
-  /** The first individual of each new behaviour. */
-  const firsts = new Map<string, Individual>();
-  [...fresh].forEach(([key, candidate], i) => {
-    const { evaluation, behaviour, isEcho } = raced[i];
-    const known = isEcho ? (firsts.get(behaviour) ?? book.ofBehaviour(behaviour)) : undefined;
-    const individual =
-      known === undefined
-        ? individualOf(candidate, generation, evaluation, raced[i])
-        : echoOf(known, candidate, generation, evaluation.policyId);
-    answers.set(key, individual);
-    if (!isEcho) firsts.set(behaviour, individual);
-  });
-  const individuals = keys.map((key) => {
-    const individual = answers.get(key) ?? book.ofContent(key);
-    if (individual === undefined) throw new Error('a candidate has no answer');
-    return individual;
-  });
-  return { individuals, evaluations: asked.length };
-}
-
 // All evaluated individuals by content, by id and by behaviour.
 
 class Book {
-  readonly #byContent: Map<string, Individual> = new Map();
+  /** By `contentKey` of the bundle. */
+  readonly byContent: Map<string, Individual> = new Map();
   readonly byId: Map<string, Individual> = new Map();
   /** The first individual of each behaviour. */
-  readonly #byBehaviour: Map<string, Individual> = new Map();
+  readonly byBehaviour: Map<string, Individual> = new Map();
 
   constructor(individuals: readonly Individual[]) {
     for (const individual of individuals) this.enter(individual);
@@ -502,28 +517,15 @@ class Book {
 
   enter(individual: Individual): void {
     const { bundle, id, behaviour } = individual;
-    this.#byContent.set(contentKey(bundle), individual);
+    this.byContent.set(contentKey(bundle), individual);
     this.byId.set(id, individual);
-    if (behaviour !== '' && !this.#byBehaviour.has(behaviour)) this.#byBehaviour.set(behaviour, individual);
+    if (behaviour !== '' && !this.byBehaviour.has(behaviour)) this.byBehaviour.set(behaviour, individual);
   }
 
   find(id: string): Individual {
     const found = this.byId.get(id);
     if (found === undefined) throw new Error(`the search knows no bundle ${id}`);
     return found;
-  }
-
-  /** @param key `contentKey` of a bundle */
-  ofContent(key: string): Individual | undefined {
-    return this.#byContent.get(key);
-  }
-
-  ofBehaviour(behaviour: string): Individual | undefined {
-    return this.#byBehaviour.get(behaviour);
-  }
-
-  get behaviours(): ReadonlySet<string> {
-    return new Set(this.#byBehaviour.keys());
   }
 }
 

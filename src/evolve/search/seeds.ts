@@ -89,10 +89,6 @@ export function crossings(
   slots: readonly PolicySlot[],
   most: number,
 ): Candidate[] {
-  requireShapes(
-    { presets, slots, most },
-    { presets: [{ id: 'text', generation: 'number' }], slots: ['text'], most: 'number' },
-  );
   let all: Combination[] = [{ specs: {}, from: [], places: 0 }];
   for (const slot of slots) {
     const choices = choicesOf(slot, presets);
@@ -325,14 +321,6 @@ export function presetsInContext(
   presets: readonly Individual[],
   slots: readonly PolicySlot[],
 ): Candidate[] {
-  requireShapes(
-    { best, presets, slots },
-    {
-      best: { id: 'text', generation: 'number' },
-      presets: [{ id: 'text', generation: 'number' }],
-      slots: ['text'],
-    },
-  );
   const known = new Set([contentKey(best.bundle)]);
   const made: Candidate[] = [];
   for (const slot of slots) {

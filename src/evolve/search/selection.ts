@@ -41,7 +41,6 @@ export function paretoRanks(points: readonly Objectives[]): number[] {
 
 /** Distance between the neighbours of each point, summed over the objectives; Infinity at the ends. */
 export function crowdingDistances(points: readonly Objectives[]): number[] {
-  requireShapes({ points }, { points: [['number']] });
   const distances: number[] = new Array(points.length).fill(0);
   const objectives = points[0]?.length ?? 0;
   for (let m = 0; m < objectives; m++) {
@@ -59,32 +58,19 @@ export function crowdingDistances(points: readonly Objectives[]): number[] {
   return distances;
 }
 
-/** The rank of each point, and its crowding distance among the points of that rank. */
-export function rankAndCrowd(points: readonly Objectives[]): { rank: number; crowding: number }[] {
-  requireShapes({ points }, { points: [['number']] });
+/** Indexes of the `count` points that NSGA-II keeps, best first: by rank, then the least crowded. */
+export function survivors(points: readonly Objectives[], count: number): number[] {
   const ranks = paretoRanks(points);
-  const result = ranks.map((rank) => ({ rank, crowding: 0 }));
+  const crowding: number[] = new Array(points.length).fill(0);
   for (const rank of new Set(ranks)) {
     const members = ranks.flatMap((each, i) => (each === rank ? [i] : []));
     const distances = crowdingDistances(members.map((i) => points[i]));
-    members.forEach((i, k) => {
-      result[i].crowding = distances[k];
-    });
+    for (const [k, i] of members.entries()) crowding[i] = distances[k];
   }
-  return result;
-}
-
-/** Indexes of the `count` points that NSGA-II keeps, best first: by rank, then the least crowded. */
-export function survivors(points: readonly Objectives[], count: number): number[] {
-  requireShapes({ points, count }, { points: [['number']], count: 'number' });
-  const order = rankAndCrowd(points);
+  // the difference of two infinite distances is not a number, and the index decides
   return points
     .map((_, i) => i)
-    .sort((a, b) => {
-      if (order[a].rank !== order[b].rank) return order[a].rank - order[b].rank;
-      if (order[a].crowding !== order[b].crowding) return order[b].crowding - order[a].crowding;
-      return a - b;
-    })
+    .sort((a, b) => ranks[a] - ranks[b] || crowding[b] - crowding[a] || a - b)
     .slice(0, count);
 }
 
@@ -155,13 +141,11 @@ export interface IslandsState {
 }
 
 export function newIslands(axes: readonly FeatureAxis[], islands: number): IslandsState {
-  requireShapes({ axes, islands }, { axes: [{ name: 'text', min: 'number' }], islands: 'number' });
   return { axes, islands: Array.from({ length: islands }, () => ({})) };
 }
 
 /** Name of the candidate's cell, as `3/0`. A feature that is missing or not finite counts as the least value. */
 export function cellOf(axes: readonly FeatureAxis[], features: Readonly<Record<string, number>>): string {
-  requireShapes({ axes, features }, { axes: [{ name: 'text', min: 'number' }], features: 'object' });
   const bins = axes.map(({ name, min, max, bins }) => {
     const value = features[name] ?? min;
     if (!Number.isFinite(value) || max <= min) return 0;
@@ -172,10 +156,6 @@ export function cellOf(axes: readonly FeatureAxis[], features: Readonly<Record<s
 
 /** Puts the candidate into its cell if that is empty or holds a worse one. Returns whether it did. */
 export function offer(grid: Grid, cell: string, elite: Elite): boolean {
-  requireShapes(
-    { grid, cell, elite },
-    { grid: 'object', cell: 'text', elite: { id: 'text', score: 'number' } },
-  );
   const holder = Object.hasOwn(grid, cell) ? grid[cell] : undefined;
   if (holder !== undefined && holder.score >= elite.score) return false;
   grid[cell] = elite;
@@ -184,13 +164,11 @@ export function offer(grid: Grid, cell: string, elite: Elite): boolean {
 
 /** Elites, the best first; equal ones in the order of their cells. */
 export function elitesOf(grid: Grid): Elite[] {
-  requireShapes({ grid }, { grid: 'object' });
   return Object.values(grid).sort((a, b) => b.score - a.score);
 }
 
 /** A parent: the best elite of three drawn cells. */
 export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
-  requireShapes({ grid, random }, { grid: 'object', random: { seek: 'function' } });
   const elites = Object.values(grid);
   if (elites.length === 0) return undefined;
   let best = elites[random.intn(elites.length)];
@@ -203,7 +181,6 @@ export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
 
 /** Offers the best `count` elites of each island to the next one. All leave before the first arrives. */
 export function migrate(state: IslandsState, count: number): void {
-  requireShapes({ count, state }, { count: 'number', state: { islands: ['object'] } });
   const { islands } = state;
   const leaving = islands.map((grid) => {
     return Object.entries(grid)
@@ -221,7 +198,6 @@ export function migrate(state: IslandsState, count: number): void {
  * @param floor score from which an elite counts
  */
 export function qdScore(state: IslandsState, floor: number): number {
-  requireShapes({ floor, state }, { floor: 'number', state: { islands: ['object'] } });
   const { islands } = state;
   const merged: Grid = {};
   for (const grid of islands) for (const [cell, elite] of Object.entries(grid)) offer(merged, cell, elite);
@@ -244,7 +220,6 @@ export interface BranchState {
 }
 
 export function newBranch(start: Elite, tolerance: number): BranchState {
-  requireShapes({ start, tolerance }, { start: { id: 'text', score: 'number' }, tolerance: 'number' });
   return { tolerance, current: start, best: start, regressions: 0, restarts: 0 };
 }
 
@@ -254,10 +229,6 @@ export function newBranch(start: Elite, tolerance: number): BranchState {
  * @param restartAt parent of the next step after more than `tolerance` regressions
  */
 export function stepBranch(state: BranchState, tried: Elite | undefined, restartAt: Elite): void {
-  requireShapes(
-    { state, restartAt },
-    { state: { tolerance: 'number', regressions: 'number' }, restartAt: { id: 'text', score: 'number' } },
-  );
   if (tried !== undefined && tried.score > state.best.score) {
     state.best = tried;
     state.current = tried;

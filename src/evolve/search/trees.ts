@@ -4,11 +4,10 @@
  * child has features and actions of its slot only.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 import type { TreeBranch, TreeComparison, TreeLeaf, TreeNode } from '../bundle/policyBundle.ts';
 
-export interface TreeChild {
+interface TreeChild {
   readonly root: TreeNode;
   readonly changes: readonly string[];
 }
@@ -104,12 +103,8 @@ function changeBranch(node: TreeBranch, vocabulary: TreeVocabulary, random: GoRa
   }
 }
 
-function actionOf(name: string, { actions }: TreeVocabulary): TreeAction | undefined {
-  return actions.find((action) => action.name === name);
-}
-
 function changeLeaf(node: TreeLeaf, vocabulary: TreeVocabulary, random: GoRandom): Change {
-  const { min, max } = actionOf(node.action, vocabulary) ?? {};
+  const { min, max } = vocabulary.actions.find(({ name }) => name === node.action) ?? {};
   const kind = random.intn(4);
   if (kind === 0 && node.value !== undefined && min !== undefined && max !== undefined) {
     const moved = { ...node, value: moveWithin(node.value, min, max, random) };
@@ -123,23 +118,16 @@ function changeLeaf(node: TreeLeaf, vocabulary: TreeVocabulary, random: GoRandom
   return [split, `${leafText(node)} asks ${conditionText(condition)}`];
 }
 
-/** A child of one tree; undefined where none of some tries changes it. */
-export function mutateTree(
+/** The tree with one node changed; undefined where none of some tries changes it. */
+function changeOne(
   root: TreeNode,
-  vocabulary: TreeVocabulary,
   random: GoRandom,
+  change: (node: TreeNode) => Change,
 ): TreeChild | undefined {
-  requireShapes(
-    { vocabulary, random },
-    { vocabulary: { features: 'array', actions: 'array' }, random: { seek: 'function' } },
-  );
   const nodes = nodesOf(root);
   for (let tries = 0; tries < TRIES; tries++) {
     const at = random.intn(nodes.length);
-    const node = nodes[at];
-    const [changed, about] = isBranch(node)
-      ? changeBranch(node, vocabulary, random)
-      : changeLeaf(node, vocabulary, random);
+    const [changed, about] = change(nodes[at]);
     const child = replaceNode(root, at, changed);
     if (depthOf(child) > DEPTH_MAX || JSON.stringify(child) === JSON.stringify(root)) continue;
     return { root: child, changes: [about] };
@@ -147,18 +135,21 @@ export function mutateTree(
   return undefined;
 }
 
+/** A child of one tree. */
+export function mutateTree(
+  root: TreeNode,
+  vocabulary: TreeVocabulary,
+  random: GoRandom,
+): TreeChild | undefined {
+  return changeOne(root, random, (node) =>
+    isBranch(node) ? changeBranch(node, vocabulary, random) : changeLeaf(node, vocabulary, random),
+  );
+}
+
 /** A child of two trees: a part of the second in the place of a part of the first. */
 export function crossTrees(root: TreeNode, other: TreeNode, random: GoRandom): TreeChild | undefined {
-  requireShapes({ random }, { random: { seek: 'function' } });
-  const nodes = nodesOf(root);
   const donors = nodesOf(other);
-  for (let tries = 0; tries < TRIES; tries++) {
-    const at = random.intn(nodes.length);
-    const child = replaceNode(root, at, pick(donors, random));
-    if (depthOf(child) > DEPTH_MAX || JSON.stringify(child) === JSON.stringify(root)) continue;
-    return { root: child, changes: ['a part of the other parent'] };
-  }
-  return undefined;
+  return changeOne(root, random, () => [pick(donors, random), 'a part of the other parent']);
 }
 
 // Features and actions of a slot's decision trees. The search uses these alone.

@@ -55,7 +55,6 @@ class Additions {
   }
 
   static readonly globalCount: number = 5;
-  static readonly functionCount: number = 3;
 }
 
 /** Code that stops the module. */

@@ -251,11 +251,6 @@ export class SignalBoard implements Stateful {
     return this.#reports;
   }
 
-  /** Undefined for an instance that was removed. */
-  find(instance: number): InstanceSnapshot | undefined {
-    return this.#entries.get(instance)?.snapshot;
-  }
-
   /** Requests and uncached prompt tokens that came to the instance, or left it with negative numbers. */
   inFlight(instance: number, requests: number, tokens: number): void {
     const snapshot = this.#entries.get(instance)?.snapshot;
@@ -396,10 +391,6 @@ export class TenantTable implements Stateful {
     const row = this.#row(tenantId);
     row.activeRequests--;
     row.outputTokens += outputTokens;
-  }
-
-  activeRequests(tenantId: string): number {
-    return this.#rows.get(tenantId)?.activeRequests ?? 0;
   }
 
   state(tenantId: string, nowUs: number): TenantState {

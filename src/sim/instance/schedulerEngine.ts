@@ -182,11 +182,6 @@ export class SchedulerEngine implements InstanceEngine {
     return this.scheduler.runningCount;
   }
 
-  /** Requests that wait beside the queue for their loads. */
-  get loadingCount(): number {
-    return this.scheduler.loadingCount;
-  }
-
   get counters(): EngineCounters {
     const losesLoads = this.#shared !== null;
     return countersOf(this.manager, this.scheduler.counters, this.#hits, this.#received.blocks, losesLoads);

@@ -347,11 +347,6 @@ export class TokenTimes {
     if (decodes > 0) this.gaps.add(this.#gapUs(step), decodes);
   }
 
-  /** The step that now begins, or is being noted, ended at this time. */
-  endUs(step: number): number {
-    return this.#endsUs[step];
-  }
-
   /**
    * Closes the books on the tokens since the request joined the batch, up to step `last`: their gaps become
    * part of `gapUs` and `gaps`.

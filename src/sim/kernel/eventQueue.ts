@@ -84,11 +84,6 @@ export class EventQueue {
     return this.#size;
   }
 
-  /** Number of events scheduled so far. */
-  get sequence(): number {
-    return this.#sequence;
-  }
-
   /** Time of the next event in µs, Infinity when the queue is empty. */
   get nextTimeUs(): number {
     if (this.#size === 0) return Infinity;

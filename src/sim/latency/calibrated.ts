@@ -118,11 +118,6 @@ export class Calibrated implements LatencyModel {
     );
   }
 
-  /** The part of a step that kernel measurements cover: matrix products and attention. */
-  kernelUs(batch: BatchSums): number {
-    return this.#matrixUs(batch) + this.#expertUs(batch) + this.#attentionUs(batch);
-  }
-
   explain(batch: BatchSums): readonly StepPart[] {
     return [
       { part: 'matrix products', us: this.#matrixUs(batch) },

@@ -65,7 +65,6 @@ export class TrainedPhysics implements LatencyModel {
 
   // Constants of the formulas; flops and bytes are of one GPU.
   readonly #layers: number;
-  readonly #moeLayers: number;
   readonly #projectionFlopsPerToken: number;
   readonly #attentionFlopsPerPair: number;
   readonly #ffnFlopsPerToken: number;
@@ -119,7 +118,6 @@ export class TrainedPhysics implements LatencyModel {
     const expertFfn = model.expertFfnSize || model.ffnSize;
     const denseFfn = model.denseFfnSize || model.ffnSize;
     this.#layers = layers;
-    this.#moeLayers = moe;
     this.#flopsPerUs =
       (model.weightBytes === 1 && hardware.peakTflops8bit > 0
         ? hardware.peakTflops8bit
@@ -181,11 +179,6 @@ export class TrainedPhysics implements LatencyModel {
 
   queueingTimeUs(): number {
     return this.#queueingUs;
-  }
-
-  /** MoE layers as this model counts them. */
-  get moeLayers(): number {
-    return this.#moeLayers;
   }
 
   #prefillUs(batch: BatchSums): number {

@@ -47,10 +47,6 @@ export class Flights<T> {
     this.#timeline = timeline;
   }
 
-  get inFlight(): number {
-    return this.#flights.length - this.#free.length;
-  }
-
   /** @param notBeforeUs when it ends at the soonest, whatever its link says */
   add(transfer: T, { from, to, bytes }: Way, notBeforeUs: number = 0): void {
     const { nowUs } = this.#timeline;
@@ -268,10 +264,6 @@ export class ModeledDriver implements TransferDriver {
     this.tiers = new Map(config.tiers.map(({ tier, shape }) => [tier, new ModeledTier(tier, shape)]));
     this.#flights = new Flights(links, timeline);
     this.#timeline = timeline;
-  }
-
-  get inFlight(): number {
-    return this.#flights.inFlight;
   }
 
   /** Bytes carried and time busy so far, by link. */

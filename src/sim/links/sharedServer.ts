@@ -120,10 +120,6 @@ export class SharedServer {
     this.config = config;
   }
 
-  get blocks(): number {
-    return this.#blocks.size;
-  }
-
   get residentBytes(): number {
     return this.#links.bytes;
   }

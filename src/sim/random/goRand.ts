@@ -151,17 +151,6 @@ export class GoRandom implements Rewindable {
     }
   }
 
-  /** A permutation of 0 … n-1, Go's `Perm`. */
-  perm(n: number): number[] {
-    const order: number[] = new Array(n).fill(0);
-    for (let i = 0; i < n; i++) {
-      const j = this.intn(i + 1);
-      order[i] = order[j];
-      order[j] = i;
-    }
-    return order;
-  }
-
   /** Shuffles in place as Go's `Shuffle`, which draws by multiplication and not by remainder. */
   shuffle<T>(items: T[]): void {
     for (let i = items.length - 1; i > 0; i--) {

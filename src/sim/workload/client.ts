@@ -63,7 +63,6 @@ export interface Turn {
 }
 
 export class Client {
-  readonly index: number;
   readonly spec: ClientSpec;
   readonly origin: RequestOrigin;
   readonly prefix: Prefix;
@@ -80,7 +79,6 @@ export class Client {
 
   /** @param workloadSeed names the streams of prefixes that clients choose among */
   constructor(
-    index: number,
     spec: ClientSpec,
     prefix: Prefix,
     seed: bigint,
@@ -90,7 +88,6 @@ export class Client {
     held: HeldMemory,
   ) {
     this.held = held;
-    this.index = index;
     this.spec = spec;
     this.origin = originOf(spec);
     this.prefix = prefix;

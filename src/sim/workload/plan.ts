@@ -174,7 +174,7 @@ function clientStream(
   const spec = plan.clients[index];
   if (seed === undefined) return undefined;
   const prefix = plan.prefixes.get(spec.prefixGroup) ?? NO_PREFIX;
-  const client = new Client(index, spec, prefix, seed, plan.seed, plan.limits.horizonUs, pool, held);
+  const client = new Client(spec, prefix, seed, plan.seed, plan.limits.horizonUs, pool, held);
   if (plan.windowRates !== undefined)
     return new WindowedStream(client, plan.windowRates, plan.limits.keepInWindows === true);
   const gaps = gapsOf(client, plan.rates[index]);

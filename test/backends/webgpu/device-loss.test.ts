@@ -2,7 +2,7 @@ import v8 from 'node:v8';
 import vm from 'node:vm';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { openDevice } from '../../../src/backends/webgpu/adapter.ts';
-import type { LiveDevice } from '../../../src/backends/webgpu/device.ts';
+import { LiveDevice } from '../../../src/backends/webgpu/device.ts';
 import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { Outcome } from '../../../src/runtime/tier/tier.ts';
@@ -167,7 +167,7 @@ describe('opening a pool', () => {
 
   it('names the staging buffers when there is memory for the slabs and none for them', async () => {
     const scope = vi
-      .spyOn(live.device, 'popErrorScope')
+      .spyOn(live, 'popOwnScope')
       .mockResolvedValueOnce(null)
       .mockResolvedValueOnce(null)
       .mockResolvedValueOnce({ message: 'allocation failed' });
@@ -188,13 +188,62 @@ describe('opening a pool', () => {
         limits: live.device.limits,
         createBuffer: (descriptor: GPUBufferDescriptor) => live.device.createBuffer(descriptor),
         pushErrorScope: () => {},
-        popErrorScope: async () => scopes.pop() ?? null,
       },
     });
+    Object.defineProperty(outOfMemory, 'popOwnScope', { value: async () => scopes.pop() ?? null });
     await expect(HbmStore.open(outOfMemory, shape)).rejects.toMatchObject({
       code: 'TKV_DEVICE',
       field: 'hbm.capacityBytes',
       message: expect.stringMatching(/4194304 bytes.*allocation failed.*Lower hbm\.capacityBytes/),
     });
+  });
+});
+
+/** What `LiveDevice` asks of a device, without one. */
+class ScopedDevice {
+  readonly lost: Promise<GPUDeviceLostInfo> = new Promise(() => {});
+  caught: string | null = null;
+
+  addEventListener(): void {}
+
+  removeEventListener(): void {}
+
+  async popErrorScope(): Promise<GPUError | null> {
+    return this.caught === null ? null : { message: this.caught };
+  }
+}
+
+describe('a device that several runtimes share', () => {
+  const adapter = { name: 'shared', vendor: 'test', software: true, source: 'embedder' } as const;
+  const holds = (device: ScopedDevice): LiveDevice =>
+    new LiveDevice(device as unknown as GPUDevice, adapter, undefined);
+
+  it.each([
+    ['in the order in which they came', [0, 1]],
+    ['in the other order', [1, 0]],
+  ])('has its own popErrorScope again when they gave it back %s', async (_, order) => {
+    const device = new ScopedDevice();
+    const own = device.popErrorScope;
+    const runtimes = [holds(device), holds(device)];
+    device.caught = 'caught by a scope of the user';
+    const [first, last] = order;
+    await device.popErrorScope();
+    expect(runtimes.map(({ deviceErrors }) => deviceErrors.count)).toEqual([1, 1]);
+    runtimes[first].release();
+    await device.popErrorScope();
+    expect(runtimes[first].deviceErrors.count).toBe(1);
+    expect(runtimes[last].deviceErrors).toEqual({ count: 2, last: device.caught });
+    runtimes[last].release();
+    await device.popErrorScope();
+    expect(runtimes.map(({ deviceErrors }) => deviceErrors.count).toSorted()).toEqual([1, 2]);
+    expect(device.popErrorScope === own || !Object.hasOwn(device, 'popErrorScope')).toBe(true);
+  });
+
+  it('counts no error of what a runtime does itself', async () => {
+    const device = new ScopedDevice();
+    const [one, other] = [holds(device), holds(device)];
+    device.caught = 'of a pool that finds no memory';
+    expect(await one.popOwnScope()).toMatchObject({ message: device.caught });
+    expect([one, other].map(({ deviceErrors }) => deviceErrors.count)).toEqual([0, 0]);
   });
 });

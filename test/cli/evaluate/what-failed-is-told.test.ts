@@ -107,3 +107,11 @@ test('a program that cannot be parsed is refused before any case of a plan runs'
   expect(status).toBe(2);
   expect(stdout).toMatch(/^bad\.star has no score\. compile: routing, line 2: /m);
 });
+
+test('a plan in the place of a policy is told where it belongs', () => {
+  const { status, stderr } = evaluate('plan.json');
+  expect(status).toBe(2);
+  expect(stderr).toBe(
+    'tierkv: policy is plan.json, which is a plan of evaluation. Give it as --plan plan.json. [TKV_CONFIG]\n',
+  );
+});

@@ -71,3 +71,30 @@ it('a second signal ends work that does not heed the first', async () => {
   expect((await once(child, 'close'))[0]).toBe(130);
   expect(fs.readdirSync(tmp)).toEqual([]);
 });
+
+it('what a killed process left goes when the next one takes a directory, and of a running one nothing', async () => {
+  const tmp = temporaryRoot();
+  const running = startWork(tmp, 'reject(signal.reason)');
+  expect(await running.said()).toBe('working');
+  const [kept] = fs.readdirSync(tmp);
+  const killed = startWork(tmp, '');
+  expect(await killed.said()).toBe('working');
+  killed.child.kill('SIGKILL');
+  await once(killed.child, 'close');
+  expect(fs.readdirSync(tmp)).toHaveLength(2);
+  // neither the name of another kind, nor of a process of another machine, nor one without a process
+  const others = [
+    `tierkv-other-${kept.split('-')[2]}-1073741823-abcdef`,
+    'tierkv-test-00000000-1073741823-abcdef',
+  ];
+  for (const name of [...others, 'tierkv-test-abcdef']) fs.mkdirSync(join(tmp, name));
+  const next = startWork(tmp, 'reject(signal.reason)');
+  expect(await next.said()).toBe('working');
+  const left = fs.readdirSync(tmp);
+  expect(left).toEqual(expect.arrayContaining([kept, ...others, 'tierkv-test-abcdef']));
+  expect(left).toHaveLength(5);
+  for (const { child } of [running, next]) {
+    child.kill('SIGTERM');
+    await once(child, 'close');
+  }
+});

@@ -325,6 +325,14 @@ describe('a mistake is one line with file, line and key', () => {
       /:6: pools\[1\].autoscaling has no room, since replicas are 2. Write replicas: \{min/,
     ],
     [
+      twoPools('replicas: {min: 1, max: 3}, autoscaling: {mode: event, policy: {policy: hpa}}'),
+      /:6: pools\[1\].autoscaling.triggers hold nothing that can fire.* or take mode periodic/,
+    ],
+    [
+      twoPools('replicas: {min: 1, max: 3}, autoscaling: {mode: event, triggers: {}, policy: {policy: hpa}}'),
+      /pools\[1\].autoscaling.triggers hold nothing that can fire/,
+    ],
+    [
       twoPools('replicas: {min: 1, max: 3}'),
       /pools gives "b" room to scale.*Add autoscaling to it or for all/,
     ],

@@ -134,7 +134,14 @@ const row = (base: keyof typeof bases, set: string, ...also: string[]): Row => {
 };
 
 const trigger = (set: string, ...also: string[]): Row =>
-  row('scaled', `pools[0].autoscaling.triggers.${set}`, 'pools[0].autoscaling.mode=event', ...also);
+  row(
+    'scaled',
+    `pools[0].autoscaling.triggers.${set}`,
+    'pools[0].autoscaling.mode=event',
+    // one there must be, and this one never fires
+    'pools[0].autoscaling.triggers.queue_depth=1000000',
+    ...also,
+  );
 
 /** Room for one kind of pressure: no gateway, no admission control, a high rate. */
 const pressed = ['control.gateway=null', 'control.admission={policy: always-admit}', 'workload.rate=50'];
@@ -227,7 +234,7 @@ const rows: readonly Row[] = [
   row('split', 'handoff.granularity=block'),
   row('split', 'handoff.pipelined=true'),
   row('split', 'handoff.missing_only=true', 'workload.prefix_tokens=2000'),
-  row('scaled', `${scaling}.mode=event`),
+  row('scaled', `${scaling}.mode=event`, `${scaling}.triggers.queue_depth=1000000`),
   row('scaled', `${scaling}.poll_interval_us=500000`),
   row('scaled', `${scaling}.up_window_us=6000000`),
   row('scaled', `${scaling}.down_window_us=60000000`),

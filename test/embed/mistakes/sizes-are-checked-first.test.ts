@@ -4,7 +4,16 @@ import { describe, expect, it, vi } from 'vitest';
 import { OWNERS, TenantChains, TenantOwners } from '../../../src/embed/tenancy.ts';
 import { KeyChain } from '../../../src/runtime/index.ts';
 import { scratchDir } from '../../backends/file/scratch.ts';
-import { ask, blocks, cacheBelow, layout, openRuntime, prompt, tenant } from '../liveRuntime.ts';
+import {
+  ask,
+  blocks,
+  cacheBelow,
+  layout,
+  openHostRuntime,
+  openRuntime,
+  prompt,
+  tenant,
+} from '../liveRuntime.ts';
 
 const tokensOf = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
 
@@ -108,4 +117,21 @@ it('a block that came up from the disk goes to DDR when it leaves HBM again', as
   expect(kv.lookup(prompt(3), { tenant }).byTier, 'the copy on the disk is not the fastest').toEqual([
     0, 4, 0,
   ]);
+});
+
+it('a bound of what is remembered is refused before files are opened: the directory stays free', async () => {
+  const nvme = { dir: scratchDir(), bytes: blocks(40) };
+  for (const [explain, field] of [
+    [{ blocks: 3 }, 'explain.blocks'],
+    [{ tokens: -1 }, 'explain.tokens'],
+    [{ block: 3 }, undefined],
+  ] as const) {
+    const opening = openHostRuntime({ nvme, explain: explain as never });
+    await expect(opening).rejects.toMatchObject({
+      code: 'TKV_CONFIG',
+      ...(field === undefined ? {} : { field }),
+    });
+  }
+  await using kv = await openHostRuntime({ nvme, explain: { blocks: 16 } });
+  expect(kv.describe().nvme.records).toBe(0);
 });

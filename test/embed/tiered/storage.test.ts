@@ -2,7 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
-import type { TierConfig, TieredKVStorage } from '../../../src/index.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import type { TierConfig, TieredKVStorage, TieredStorageConfig } from '../../../src/index.ts';
 import { Granularity, Tier } from '../../../src/runtime/index.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { allLayers, blockSize, blocks, bytesOf, dataOf, layout, openStorage, same } from './liveStorage.ts';
@@ -285,6 +286,34 @@ it('a pool that fills has its cold blocks moved down by itself, unless that is o
     const read = await storage.readBlocks(mine.slice(0, 1));
     expect(same(read[0], dataOf(mine[0], 1))).toBe(true);
   }
+});
+
+it('thresholds that cannot be are refused before files are opened: the directory stays free', async () => {
+  const tiers = [
+    ...threeTiers.slice(0, 2),
+    { tier: 'nvme', capacityBytes: blocks(16), path: freshDir() },
+  ] as const;
+  const { pool } = withThreshold(-1);
+  const wrong = { code: 'TKV_CONFIG', field: 'hotFrequencyThreshold' };
+  await expect(openStorage({ tiers, pool })).rejects.toMatchObject(wrong);
+  await using storage = await openStorage({ tiers, ...withThreshold(2) });
+  expect(storage.migrator.classifier.hotFrequencyThreshold).toBe(2);
+});
+
+const withThreshold = (hotFrequencyThreshold: number): Pick<TieredStorageConfig, 'pool'> => ({
+  pool: { layout, blockSize, model: 'test@1', secretKey: new Uint8Array(32).fill(7), hotFrequencyThreshold },
+});
+
+it('files that cannot be made durable at the end are closed all the same', async () => {
+  const tiers: readonly TierConfig[] = [
+    ...threeTiers.slice(0, 2),
+    { tier: 'nvme', capacityBytes: blocks(16), path: freshDir() },
+  ];
+  const storage = await openStorage({ tiers });
+  vi.spyOn(FileStore.prototype, 'sync').mockRejectedValueOnce(new Error('as a disk that fails'));
+  await expect(storage.close()).rejects.toThrow('disk that fails');
+  await using again = await openStorage({ tiers });
+  expect(again.describe().nvme).toMatchObject({ store: 'file' });
 });
 
 function upper(tier: 'hbm' | 'ddr' | 'nvme'): 'HBM' | 'DDR' | 'NVME' {

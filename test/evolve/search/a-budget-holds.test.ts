@@ -155,6 +155,18 @@ it('a budget of zero runs one policy on one seed of each setting of each suite',
   expect(generations).toBe(0);
 });
 
+it('validation without time compares with a preset all the same', async () => {
+  const evaluator = new SlowEvaluator();
+  const search = await inFakeTime(Search.begin(plan, presets, evaluator, guides));
+  // they gain -7 to -4
+  const known = search.state.individuals.slice(0, 10);
+  const none = new SearchBudget(0);
+  const { chosen } = await inFakeTime(choose(known.slice(0, 1), known, evaluator, undefined, none));
+  const leads = Object.values(chosen.leads);
+  expect(leads).toHaveLength(4);
+  for (const lead of leads) expect(lead).toBeCloseTo(-3, 9);
+});
+
 it('more time than is needed leaves nothing out', async () => {
   const { presets: begun, generations, judged } = await inFakeTime(searched(6000, 2));
   expect(begun).toBe(presets.length);

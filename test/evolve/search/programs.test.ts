@@ -161,6 +161,15 @@ def other(z):
   expect(withOneMoreTerm('def score(', known, favoured)).toEqual([]);
 });
 
+it('a program whose conditions alone read an object is changed as any other', () => {
+  const source = 'def rate(i):\n    if i.saturated:\n        return 0.5\n    return 1.0\n';
+  const random = new GoRandom(BigInt(seed));
+  for (let i = 0; i < 100; i++) {
+    const child = mutateProgram(source, random, { request: { tokens: 100 } });
+    expect(child?.source).toMatch(/^def rate/);
+  }
+});
+
 it('text outside the marked lines stays, letter for letter', () => {
   const before = '# kept   as it is\nLIMIT = 3  # no number to search\n# EVOLVE-BLOCK-START\n';
   const after = '# EVOLVE-BLOCK-END\n\n\ndef other( a ):\n  return a\n';
@@ -172,6 +181,13 @@ it('text outside the marked lines stays, letter for letter', () => {
     expect(child?.source.endsWith(after), child?.source).toBe(true);
   }
   expect(numbersOf(source)).toEqual(numbersOf(policy));
+});
+
+it('without the second line, text before the first stays and the rest is open', () => {
+  const before = 'LIMIT = 3\n# EVOLVE-BLOCK-END\n# EVOLVE-BLOCK-START\n';
+  expect(numbersOf(before + policy)).toEqual(numbersOf(policy));
+  const child = mutateProgram(before + policy, new GoRandom(BigInt(seed)));
+  expect(child?.source.startsWith(before), child?.source).toBe(true);
 });
 
 it('numbers can be read and written in place', () => {

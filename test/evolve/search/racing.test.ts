@@ -79,7 +79,7 @@ it('the bar of a setting is the best preset there, and no preset has a lead', ()
   const bars = barsOf(scores, cases);
   expect(bars['a/roofline']).toBeCloseTo(0.3, 12);
   expect(bars['b/roofline']).toBeCloseTo(0.2, 12);
-  for (const of of [one, two]) expect(standingOf(evaluationOf(of), bars).score).toBeLessThan(0);
+  for (const lead of [one, two]) expect(standingOf(evaluationOf(lead), bars).score).toBeLessThan(0);
   // ahead in one setting by much, behind in the other by little: three quarters go by the smaller lead
   const { score, leads } = standingOf(
     evaluationOf((id) => (id.startsWith('a') ? 0.5 : 0.1)),

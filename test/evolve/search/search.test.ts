@@ -8,7 +8,7 @@ import {
   type SearchState,
 } from '../../../src/evolve/search/breeding.ts';
 import { NumberSpace } from '../../../src/evolve/search/individual.ts';
-import { Search } from '../../../src/evolve/search/search.ts';
+import { expectedCases, Search } from '../../../src/evolve/search/search.ts';
 import { AnalyticEvaluator, guides, presets } from './analyticEvaluator.ts';
 
 const plan: SearchPlan = {
@@ -114,6 +114,22 @@ it('a bundle is never evaluated twice', async () => {
   expect(search.state.individuals.length).toBe(asked);
 });
 
+it('the simulations that a search is expected to ask for are about as many as it asks for', async () => {
+  const evaluator = new AnalyticEvaluator(1);
+  // four of the eight cases are new on each of the two rungs
+  const simulated = (from: number): number =>
+    evaluator.asked.slice(from).reduce((sum, { count }) => sum + 4 * count, 0);
+  const expected = expectedCases(plan.population, presets.length, 6, evaluator);
+  const search = await Search.begin(plan, presets, evaluator, guides);
+  expect(expected.presets).toBe(presets.length * 8);
+  const from = evaluator.asked.length;
+  for (let generation = 0; generation < 20; generation++) await search.step();
+  const share = simulated(from) / (20 * expected.generation);
+  expect(share).toBeGreaterThan(0.5);
+  expect(share).toBeLessThan(2);
+  expect(expected.judging).toBe((6 + presets.length) * 8 + (1 + presets.length) * 8);
+});
+
 it('every bundle names its parents, which stand before it in the lineage', async () => {
   const { individuals } = (await run(15)).state;
   const seen = new Set<string>();
@@ -148,6 +164,13 @@ it('bad states and changed plans are refused with the field and the remedy', asy
 it('presets are refused if none of them runs', async () => {
   const broken = [{ routing: { type: 'code', language: 'starlark', source: 'x =' } }] as const;
   await expect(Search.begin(plan, broken, new AnalyticEvaluator(1), guides)).rejects.toThrow(/do not run/);
+});
+
+it('an evaluator that gives no cases is refused', async () => {
+  const evaluator = new AnalyticEvaluator(1);
+  const whole = evaluator.evaluate.bind(evaluator);
+  evaluator.evaluate = async (...asked) => (await whole(...asked)).map(({ cases: _, ...rest }) => rest);
+  await expect(Search.begin(plan, presets, evaluator, guides)).rejects.toThrow(/evaluator .*without cases/);
 });
 
 it('the numbers of a bundle are a point, and the point is the bundle', () => {

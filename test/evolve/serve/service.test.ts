@@ -76,6 +76,17 @@ it('an edit outside the marked lines is refused, one inside is not', async () =>
   expect(outside.artifacts.failure).toContain('WEIGHT = 0.5');
 });
 
+it('an edit outside the marked lines of a bundle is refused too', async () => {
+  const frozen = { routing: program(0.5) };
+  const bundle = (source: string): object => ({ routing: { type: 'code', language: 'starlark', source } });
+  const inside = await evaluate({ bundle: bundle(program(0.5, ' + 0.1')), frozen });
+  expect(inside.status).toBe('success');
+  const outside = await evaluate({ bundle: bundle(program(0.6)), frozen });
+  expect(outside.error?.kind).toBe('frozen_region_edited');
+  const other = await evaluate({ bundle: { routing: { type: 'parameterized', template: 'lor' } }, frozen });
+  expect(other.error?.kind).toBe('frozen_region_edited');
+});
+
 it.each([
   ['in front of the block', program(0.6), 1],
   ['behind it', program(0.5, ' + 0.1\n    # longer').replace('instances]', 'instances if 1]'), 9],
@@ -138,6 +149,22 @@ it.each([
   ],
   [{ id: 1, method: 'evaluate', params: { cases: [], candidate: {} } }, /params.cases must be a list of ids/],
   [[], /request must be an object/],
+  [
+    { id: 1, method: 'evaluate', params: { sute: 'validation', candidate: {} } },
+    /params is not known \("sute"\). Did you mean suite/,
+  ],
+  [
+    { id: 1, method: 'evaluate', params: { limits: { wallms: 5 }, candidate: {} } },
+    /params.limits.wallms is unknown here. Did you mean 'wallMs'/,
+  ],
+  [
+    { id: 1, method: 'validate', params: { frozen: { ruting: program(0.5) }, candidate: {} } },
+    /params.frozen.ruting is unknown here. Did you mean 'routing'/,
+  ],
+  [
+    { id: 1, method: 'evaluate', params: { frozen: { routing: 7 }, candidate: {} } },
+    /params.frozen.routing must be a string/,
+  ],
 ])('a request at fault is answered with what to change: %j', async (request, message) => {
   const response = await service().handle(request);
   expect('error' in response && response.error.message).toMatch(message);

@@ -2,6 +2,7 @@
 
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { Gateway } from '../../../src/gateway/index.ts';
@@ -101,6 +102,46 @@ describe('requests', () => {
     const drains = (): void => open.pool.drain(open.pool.backends[0], true);
     expect(await moves(open, drains)).toEqual(has('backend_draining'));
     expect(await moves(open, () => ask(open, 'p'))).toEqual(has('unroutable_total'));
+  });
+
+  it('that are refused before any decision, each by its code, and are in no other count', async () => {
+    await using a = await TestBackend.open(echo);
+    const tenants = new Map([['key', 'tenant']]);
+    await using gateway = await gatewayOf([a], { tenants, limits: { bodyBytes: 1000 } });
+    const authorization = 'Bearer key';
+    const asks: readonly (readonly [code: string, status: number, act: () => Promise<Response>])[] = [
+      ['not_found', 404, () => fetch(`${gateway.url}/other`)],
+      ['invalid_api_key', 401, () => ask(gateway, 'p', {}, { authorization: 'Bearer other' })],
+      ['body_too_large', 413, () => ask(gateway, 'x'.repeat(2000), {}, { authorization })],
+      [
+        'method_not_allowed',
+        405,
+        () => fetch(`${gateway.url}/v1/x`, { method: 'PUT', body: 'x', headers: { authorization } }),
+      ],
+    ];
+    for (const [code, status, act] of asks) {
+      const series = `tierkv_gateway_refused_total{why="${code}"} 1`;
+      const names = await moves(gateway, async () => expect((await act()).status).toBe(status));
+      expect(names.filter((each) => each !== 'backend_report_age_seconds')).toEqual(['refused_total']);
+      expect(await (await fetch(`${gateway.url}/metrics`)).text()).toContain(series);
+    }
+    const head = async (text: string): Promise<string> =>
+      new Promise((resolve) => {
+        const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1', () => socket.write(text));
+        let said = '';
+        socket.on('data', (data) => (said += data.toString()));
+        socket.on('close', () => resolve(said.split(' ')[1]));
+      });
+    expect(await head('hello\r\n\r\n')).toBe('400');
+    expect(await head(`GET / HTTP/1.1\r\nx: ${'x'.repeat(40_000)}\r\n\r\n`)).toBe('431');
+    const broken =
+      'POST /v1/x HTTP/1.1\r\nhost: a\r\nauthorization: Bearer key\r\ntransfer-encoding: chunked\r\n\r\nno\r\n';
+    expect(await head(broken)).toBe('400');
+    const counted = { bad_head: 1, head_too_large: 1, upload_broken: 1 };
+    await until(() => gateway.counts.refused.has('upload_broken'), 'the broken body is counted');
+    const codes = Object.fromEntries(asks.map(([code]) => [code, 1]));
+    expect(Object.fromEntries(gateway.counts.refused)).toEqual({ ...codes, ...counted });
+    expect(gateway.counts.requests).toBe(0);
   });
 
   it('that fail, are tried again, break off, end in an error of the server', async () => {

@@ -5,7 +5,7 @@ import { Packr } from 'msgpackr';
 import { expect, it } from 'vitest';
 import { Publisher } from 'zeromq';
 import { Gateway, replayLog } from '../../../src/gateway/index.ts';
-import { bundleOf } from '../recordedRun.ts';
+import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import { answer, ask, TestBackend } from './backends.ts';
 
 const packr = new Packr({ useRecords: false, variableMapSize: true });
@@ -98,6 +98,49 @@ it('a prompt goes to the server that says it has its blocks, and no more there o
   expect(result.differences).toEqual([]);
   expect(result.routes).toBeGreaterThan(4);
   rmSync(log);
+});
+
+it('blocks that are told under salts alone, to a gateway without tenants: it says once what to do', async () => {
+  await using publisher = new EnginePublisher();
+  const events = await publisher.open();
+  await using a = await TestBackend.open((_, response) => void response.end(answer('x')));
+  const said: string[] = [];
+  await using gateway = await Gateway.open({
+    backends: [{ url: a.url, events }],
+    policy: prefixBundle,
+    port: 0,
+    noted: (note) => said.push(note),
+  });
+  const asks = async (body: object): Promise<void> => {
+    await (await ask(gateway, '', { prompt: [...tokens, 1], ...body })).text();
+  };
+  const first = { ...stored, block_hashes: [11], token_ids: tokens.slice(0, 16), extra_keys: [['tenant-a']] };
+  const [backend] = gateway.pool.backends;
+  for (let i = 0; (backend.book?.counts.blocks ?? 0) === 0; i++) {
+    if (i > 1000) throw new Error('never told');
+    await publisher.send(first);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  // as vLLM has it, blocks further down a chain are without the salt
+  const before = backend.book?.counts.blocks ?? 0;
+  await publisher.send({
+    ...stored,
+    block_hashes: [12],
+    parent_block_hash: 11,
+    token_ids: tokens.slice(16, 32),
+  });
+  for (let i = 0; (backend.book?.counts.blocks ?? 0) === before; i++) {
+    if (i > 1000) throw new Error('never told');
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  await asks({ cache_salt: 'tenant-a' });
+  expect([said, gateway.notes]).toEqual([[], []]);
+  for (let i = 0; i < 3; i++) await asks({});
+  expect(said).toEqual([expect.stringContaining('--tenants FILE')]);
+  expect(gateway.notes).toEqual(said);
+  await expect(
+    Gateway.open({ backends: [{ url: a.url }], port: 0, noted: 'x' as never }),
+  ).rejects.toMatchObject({ code: 'TKV_INPUT', field: 'noted' });
 });
 
 it('an address of events that cannot be one is refused', async () => {

@@ -203,6 +203,14 @@ describe('the autoscaler', () => {
     expect(at(80, 12)).toBe('none');
   });
 
+  it('refuses events without a trigger that can fire: its policy would never be asked', () => {
+    expect(() => scaler({ mode: 'event' })).toThrow(/scaling\.triggers hold nothing that can fire/);
+    expect(() => scaler({ mode: 'event', triggers: { ...noTriggers, utilizationLow: 0 } })).toThrow(
+      /can fire/,
+    );
+    expect(() => scaler({ mode: 'event', triggers: { ...noTriggers, utilizationLow: 0.1 } })).not.toThrow();
+  });
+
   it('keeps to its bounds whatever its policy wishes', () => {
     expect(scaler({}).evaluate(queued(0, 500))).toMatchObject({ action: 'up', targetReplicas: 4 });
     expect(scaler({ minReplicas: 2 }).evaluate(queued(0, 0))).toMatchObject({ action: 'none' });

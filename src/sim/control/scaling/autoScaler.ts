@@ -78,6 +78,17 @@ const triggerNames = optionNames<ScaleTriggers>({
   sustainedUs: true,
 });
 
+function canFire({
+  queueDepth,
+  sloAttainment,
+  utilizationHigh,
+  utilizationLow,
+  rateChange,
+}: ScaleTriggers): boolean {
+  const below = Math.max(sloAttainment, utilizationLow) > 0;
+  return below || Math.min(queueDepth, utilizationHigh, rateChange) < Infinity;
+}
+
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
   requireOptions(config, scalerNames, 'scaling', 'TKV_CONFIG');
@@ -90,6 +101,10 @@ export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
   if (config.minReplicas > config.maxReplicas) {
     const problem = `is ${config.minReplicas}, above scaling.maxReplicas ${config.maxReplicas}`;
     throw configError('scaling.minReplicas', problem, 'Lower it, or raise the other.');
+  }
+  if (config.mode === 'event' && !canFire(config.triggers)) {
+    const problem = 'hold nothing that can fire, so that in mode event the policy would never be asked';
+    throw configError('scaling.triggers', problem, 'Give one of them a value, or take mode periodic.');
   }
   return { ...config, policy: scalingPolicies.resolve(config.policy) };
 }

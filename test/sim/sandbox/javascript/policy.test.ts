@@ -1,4 +1,5 @@
-import { describe, expect, test, vi } from 'vitest';
+import { registerHooks } from 'node:module';
+import { describe, expect, test } from 'vitest';
 import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
 import type { PolicyInstance, Signature } from '../../../../src/sandbox/program.ts';
 import { thrownKind } from '../thrownKind.ts';
@@ -164,13 +165,19 @@ function admit(request) {
   });
 
   test('names the package to install if the engine is missing', async () => {
-    vi.doMock('quickjs-emscripten', () => {
-      throw new Error('not there');
+    const missing = registerHooks({
+      resolve(specifier, context, next) {
+        if (specifier === 'quickjs-emscripten') throw new Error('not there');
+        return next(specifier, context);
+      },
     });
-    await expect(loadProgram('javascript', '')).rejects.toThrow(
-      'language javascript needs the package quickjs-emscripten, which is not installed. Install it: npm install',
-    );
-    vi.doUnmock('quickjs-emscripten');
+    try {
+      await expect(loadProgram('javascript', '')).rejects.toThrow(
+        'language javascript needs the package quickjs-emscripten, which is not installed. Install it: npm install',
+      );
+    } finally {
+      missing.deregister();
+    }
   });
 });
 
