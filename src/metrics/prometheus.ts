@@ -48,7 +48,7 @@ const labelName = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
 /**
  * The metrics of a runtime or a gateway.
  * @throws TKV_CONFIG where `prom-client` is not installed, for invalid options, for a registry that has one of the names, and for labels
- * that another source of the registry has; TKV_INPUT for a source that is none
+ * that another source of the registry has; TKV_INPUT for what cannot be a source
  */
 export async function prometheus(
   source: MetricSource,

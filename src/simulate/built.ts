@@ -42,7 +42,7 @@ export interface BuiltSimulation {
   readonly options: OptionValues;
   /** Pools of a deployment file, each with the options that follow from it. */
   readonly pools?: readonly BuiltPool[];
-  /** GPUs of all instances, with those that an autoscaler added. */
+  /** GPUs of all instances, the autoscaler's included. */
   gpus(): number;
 }
 

@@ -323,7 +323,7 @@ export function refuseIdleOptions(
     for (const [names, acts, lacks, remedy] of rules) {
       for (const name of names) {
         if (!isGiven(name) || asked.options[name] === defaults[name]) continue;
-        // 0 asks for live signals, which is no different where policies read none
+        // 0 asks for live signals, which changes nothing where policies read none
         if (liveAtZero.includes(name) && Number(asked.options[name]) === 0) continue;
         if (ofDeployment && !besideDeployment.includes(name)) continue;
         if (!acts(asked)) throw configError(flagOf(name), lacks, remedy);

@@ -46,7 +46,7 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
 /**
  * Some comparisons where all is well: each lookup makes them. Other arrays than words would be looked up too, and nothing
  * ever found.
- * @throws TKV_INPUT naming what is too short, or not made of words; TKV_CONFIG for a count that is none
+ * @throws TKV_INPUT naming what is too short, or not made of words; TKV_CONFIG for a count that is not a whole number
  */
 export function requireKeys(keys: Uint32Array, count: number, from = 0): void {
   const isCount = Number.isInteger(count) && count >= 0;

@@ -1,4 +1,4 @@
-/** The names of options are those that a call itself gives for one that it does not know. */
+/** The names of options, as a call itself lists them for a name that it does not know. */
 
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { KVRuntime, kvLayout } from '../../../src/index.ts';
