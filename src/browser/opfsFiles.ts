@@ -61,7 +61,7 @@ export function problemAt(dir: string, doing: string, error: unknown): TierKVErr
   return dirError(dir, doing, asIoError(error, doing), (errno) => remedies[errno]);
 }
 
-/** @throws TKV_IO where the browser gives no private files, TKV_CONFIG for a name that is none there */
+/** @throws TKV_IO where the browser gives no private files, TKV_CONFIG for a name that the browser refuses */
 export async function openOpfsFolder(
   dir: string,
   place: HandlePlace = { newFile: (onClose) => new OpfsFile(onClose), end() {} },

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import { expect, it } from 'vitest';
 import { main } from '../command.ts';
 
-it('also those that no figure of the usual ends has', async () => {
+it('the rare ends too', async () => {
   const noServer = 'http://127.0.0.1:9';
   const child = spawn(process.execPath, [main, 'gateway', '--backend', noServer, '--port', '0'], {
     stdio: ['ignore', 'pipe', 'inherit'],

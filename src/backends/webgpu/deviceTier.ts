@@ -130,7 +130,7 @@ function noDevice(how: 'is' | 'gives', found: unknown): TierKVError {
   return configError('device', problem, 'Pass what requestDevice gave.');
 }
 
-/** @throws TKV_DEVICE where it does not work, TKV_CONFIG for what is no device */
+/** @throws TKV_DEVICE where it does not work, TKV_CONFIG for another value than a device */
 async function givenDevice({ device, wait = 'sleep' }: HbmOptions): Promise<HeldDevice> {
   const { adoptDevice, reportOf } = await import('./selfTest.ts');
   const given = typeof device === 'function' ? await device() : device!;
