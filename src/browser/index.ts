@@ -9,7 +9,7 @@
 import { guarded } from '../backends/guarded.ts';
 import type { KVRuntimeConfig } from '../embed/config.ts';
 import { KVRuntime } from '../embed/kvRuntime.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 import { oneOf, requireShapes } from '../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../backends/webgpu/device.ts';
@@ -33,23 +33,36 @@ export interface BrowserRuntimeConfig extends Omit<KVRuntimeConfig, 'adapter' | 
   readonly filesElse?: 'fail' | 'without';
 }
 
-const aboutFiles: readonly string[] = ['TKV_LOCKED', 'TKV_IO', 'TKV_CONFIG'];
+/** Options of `KVRuntime.open` that mean something in Node alone, with the reason. */
+const ofNode: Readonly<Record<string, string>> = {
+  remote: 'needs sockets, which a browser does not have',
+  log: 'is a file, and a browser has no disk',
+  adapter: 'is chosen by the browser',
+  wait: 'is for programs that wait for a device by themselves, which a browser does',
+};
 
-/** @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files */
+/** Whether the error says that files cannot be had, and not that an option is wrong. */
+function isOfFiles(error: unknown): boolean {
+  if (!(error instanceof TierKVError)) return false;
+  const { code, field = '' } = error;
+  if (code === 'TKV_CONFIG') return field === 'nvme.bytes'; // more than the quota
+  return (code === 'TKV_LOCKED' || code === 'TKV_IO') && /^(nvme|dir)/.test(field);
+}
+
+/** @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files, TKV_CONFIG for options of Node */
 export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRuntime> {
-  requireShapes({ config }, { config: { secretKey: 'bytes', model: 'text' } });
+  requireShapes({ config }, { config: 'object' });
+  for (const [name, why] of Object.entries(ofNode)) {
+    if (Reflect.get(config, name) !== undefined) throw configError(name, why, 'Leave it out.');
+  }
   const { filesElse = 'fail', ...rest } = config;
   oneOf('filesElse', filesElse, ['fail', 'without']);
   const { nvme, ...withoutFiles } = rest;
   try {
     return await KVRuntime.open(rest);
   } catch (error) {
-    const isOfFiles =
-      error instanceof TierKVError &&
-      aboutFiles.includes(error.code) &&
-      /^(nvme|dir)/.test(error.field ?? '');
-    if (nvme === undefined || filesElse === 'fail' || !isOfFiles) throw error;
-    guarded(config.notice)(`tierkv: goes on without files. ${error.message}`);
+    if (nvme === undefined || filesElse === 'fail' || !isOfFiles(error)) throw error;
+    guarded(config.notice)(`tierkv: goes on without files. ${(error as TierKVError).message}`);
     return await KVRuntime.open(withoutFiles);
   }
 }

@@ -17,7 +17,7 @@ import {
   IoError,
   type StoreFolder,
 } from '../backends/file/dataFile.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 
 /** Attempts to get a handle that another tab still has, and milliseconds between them: a killed tab gives its handles up soon. */
 const HANDLE_ATTEMPTS = 40;
@@ -61,11 +61,15 @@ export function problemAt(dir: string, doing: string, error: unknown): TierKVErr
   return dirError(dir, doing, asIoError(error, doing), (errno) => remedies[errno]);
 }
 
-/** @throws TKV_IO where the browser gives no private files */
+/** @throws TKV_IO where the browser gives no private files, TKV_CONFIG for a name that the browser refuses */
 export async function openOpfsFolder(
   dir: string,
   place: HandlePlace = { newFile: (onClose) => new OpfsFile(onClose), end() {} },
 ): Promise<StoreFolder> {
+  const parts = dir.split('/').filter((each) => each !== '');
+  if (parts.length === 0 || parts.some((each) => /^\.+$/.test(each))) {
+    throw configError('dir', `is ${dir}`, 'Name a folder, such as kv or cache/kv, without . and .. in it.');
+  }
   const { storage } = navigator;
   if (storage?.getDirectory === undefined) {
     throw problemAt(dir, 'opening private files', new IoError('EACCES', 'getDirectory'));
@@ -73,7 +77,7 @@ export async function openOpfsFolder(
   let directory: FileSystemDirectoryHandle;
   try {
     directory = await storage.getDirectory();
-    for (const part of dir.split('/').filter((each) => each !== '')) {
+    for (const part of parts) {
       directory = await directory.getDirectoryHandle(part, { create: true });
     }
   } catch (error) {

@@ -8,6 +8,7 @@ import { requireWritableTargets, writeResultJson } from '../files/results.ts';
 import type {
   BackendRole,
   GatewayConfig,
+  GatewayCounts,
   GatewayLimits,
   ReplayResult,
   ShadowReport,
@@ -63,6 +64,19 @@ bytes, clientMs.
 `;
 
 const repeated = (value: string, before: readonly string[]): readonly string[] => [...before, value];
+
+/** How all requests of a run ended: what did not happen is left out, but for the usual ends. */
+function countsText(counts: GatewayCounts): string {
+  const { requests, completed, rejected, failed, retries } = counts;
+  const others = {
+    invalid: counts.invalid,
+    'without a backend': counts.unroutable,
+    'answered with an error of a backend': counts.backendErrors,
+    'left by their clients': counts.clientsLeft,
+  };
+  const more = Object.entries(others).flatMap(([what, n]) => (n === 0 ? [] : [`, ${n} ${what}`]));
+  return `${requests} requests: ${completed} completed, ${rejected} rejected, ${failed} failed${more.join('')}, ${retries} retries`;
+}
 
 export function gatewayCommand(): Command {
   const command = new Command('gateway')
@@ -143,10 +157,7 @@ export function gatewayCommand(): Command {
         );
         printText('stopping: requests under way are waited for\n');
         await gateway.close();
-        const { requests, completed, rejected, failed, retries } = gateway.counts;
-        printText(
-          `${requests} requests: ${completed} completed, ${rejected} rejected, ${failed} failed, ${retries} retries\n`,
-        );
+        printText(`${countsText(gateway.counts)}\n`);
         const { refused } = gateway.counts;
         if (refused.size > 0) {
           const whys = [...refused].map(([why, times]) => `${times} ${why}`);

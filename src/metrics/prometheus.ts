@@ -119,7 +119,7 @@ class JoinedMetric {
   readonly #labels: Set<string> = new Set();
   readonly #sources: {
     readonly metric: MeasuredMetric;
-    readonly more: Labels;
+    readonly more: MetricSample['labels'];
     readonly series: SeriesLabels;
   }[] = [];
   readonly #name: string;
@@ -142,11 +142,11 @@ class JoinedMetric {
     this.shown = { ...said, get, getForPromString, reset: () => {} };
   }
 
-  has(labels: Labels): boolean {
+  has(labels: MetricSample['labels']): boolean {
     return this.#labels.has(keyOfLabels(labels));
   }
 
-  add(metric: MeasuredMetric, labels: Labels): void {
+  add(metric: MeasuredMetric, labels: MetricSample['labels']): void {
     this.#labels.add(keyOfLabels(labels));
     this.#sources.push({ metric, more: labels, series: new SeriesLabels(this.#name, labels) });
     this.#texts.push(new MetricText(metric, this.#name, labels));
@@ -161,7 +161,7 @@ class JoinedMetric {
   }
 }
 
-function keyOfLabels(labels: Labels): string {
+function keyOfLabels(labels: MetricSample['labels']): string {
   return JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
@@ -186,8 +186,6 @@ async function pageOf(registry: Registry, ours: ReadonlyMap<string, JoinedMetric
 export function nameIn({ name }: Pick<Metric, 'name'>, names: 'vllm' | 'tierkv'): string {
   return names === 'vllm' ? name : name.replace(/^vllm:/, 'tierkv_');
 }
-
-type Labels = Readonly<Record<string, string>>;
 
 interface Row {
   readonly metricName: string;

@@ -13,6 +13,10 @@ export function described(value: unknown): string {
   if (typeof value === 'function') return 'a function';
   if (typeof value === 'symbol') return 'a symbol';
   if (Array.isArray(value)) return 'an array';
+  if (ArrayBuffer.isView(value)) {
+    const kind = Object.prototype.toString.call(value).slice(8, -1);
+    return `${kind.startsWith('I') ? 'an' : 'a'} ${kind}`;
+  }
   if (typeof value === 'object' && value !== null) return 'an object';
   return String(value);
 }

@@ -48,8 +48,18 @@ describe.skipIf(problem !== undefined)('a runtime in a page', () => {
 
   it('refuses what a browser does not have, by name, and goes on without files where it is asked to', async () => {
     const tab = await pages.open(profile.context);
-    await expect(tab.call('open', { log: 'x.log' })).rejects.toThrow(/TKV_(CONFIG|IO) log/);
-    await expect(tab.call('open', { remote: { url: 'redis://x' } })).rejects.toThrow(/TKV_CONFIG remote/);
+    for (const [name, value] of Object.entries({
+      log: 'x.log',
+      remote: {},
+      adapter: 'software',
+      wait: 'sleep',
+    })) {
+      await expect(tab.call('open', { [name]: value })).rejects.toThrow(new RegExp(`TKV_CONFIG ${name}`));
+    }
+    for (const dir of ['..', '../kv', 'a/./b', '/']) {
+      const nvme = { dir, bytes: 1 << 22 };
+      await expect(tab.call('open', { nvme, filesElse: 'without' })).rejects.toThrow(/TKV_CONFIG nvme\.dir/);
+    }
     await expect(tab.call('open', { filesElse: 'maybe' })).rejects.toThrow(/filesElse/);
     const files = { nvme: { dir: 'owned', bytes: 1 << 22 } };
     expect(await tab.call('open', files)).toEqual(['ddr', 'nvme']);

@@ -3,7 +3,7 @@
  * opened, so a runtime without a device loads none of them. Device and pool can be replaced after a loss.
  */
 
-import { configError } from '../../runtime/errors.ts';
+import { configError, type TierKVError } from '../../runtime/errors.ts';
 import { described, oneOf, optionNames, requireText } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
@@ -47,11 +47,7 @@ export const hbmTier: TierRow<HbmOptions> = {
       );
     }
     if (device !== undefined && (device === null || !/^(object|function)$/.test(typeof device))) {
-      throw configError(
-        'device',
-        `must be a GPUDevice, and is ${described(device)}`,
-        'Pass what requestDevice gave.',
-      );
+      throw noDevice('is', device);
     }
     if (wait !== undefined) oneOf('wait', wait, ['spin', 'sleep']);
     if (adapter !== undefined) requireText(adapter, 'adapter', 'Leave it out for the default.', 'TKV_CONFIG');
@@ -129,11 +125,20 @@ async function ownDevice(
   return { live, close: () => live[Symbol.asyncDispose]() };
 }
 
-/** @throws TKV_DEVICE where it does not work */
+function noDevice(how: 'is' | 'gives', found: unknown): TierKVError {
+  const problem = `must be a GPUDevice, or a function that gives one, and ${how} ${described(found)}`;
+  return configError('device', problem, 'Pass what requestDevice gave.');
+}
+
+/** @throws TKV_DEVICE where it does not work, TKV_CONFIG for another value than a device */
 async function givenDevice({ device, wait = 'sleep' }: HbmOptions): Promise<HeldDevice> {
   const { adoptDevice, reportOf } = await import('./selfTest.ts');
   const given = typeof device === 'function' ? await device() : device!;
-  const { name, vendor, software } = reportOf(given.adapterInfo, 'embedder');
+  const hasCalls = typeof given?.createBuffer === 'function' && typeof given.queue === 'object';
+  if (!hasCalls) throw noDevice(typeof device === 'function' ? 'gives' : 'is', given);
+  // older browsers do not say of which adapter a device is
+  const info = given.adapterInfo ?? { vendor: '', device: '', description: '', isFallbackAdapter: false };
+  const { name, vendor, software } = reportOf(info, 'embedder');
   const live = await adoptDevice(given, { name, vendor, software });
   if (wait === 'sleep') live.sleepWhileWaiting();
   return { live, close: async () => live.release() };

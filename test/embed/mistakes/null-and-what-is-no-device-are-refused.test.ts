@@ -47,3 +47,17 @@ it.each(calls)('of %s, for each option', async (_, call) => {
 
 const required = new Set([...Object.keys(config), ...Object.keys(managed), 'tenant']);
 const isRequired = (name: string): boolean => required.has(name);
+
+it.each([
+  ['is', {}],
+  ['is', 'gpu'],
+  ['gives', () => undefined],
+  ['gives', async () => ({ queue: {} })],
+])('a device that %s no device is refused: %o', async (how, device) => {
+  const call = KVRuntime.open({ ...config, hbmBytes: 16 * layout.blockBytes, device: device as never });
+  await expect(call).rejects.toMatchObject({
+    code: 'TKV_CONFIG',
+    field: 'device',
+    message: expect.stringContaining(`must be a GPUDevice, or a function that gives one, and ${how} `),
+  });
+});
