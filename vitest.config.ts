@@ -84,8 +84,8 @@ const config: ViteUserConfig = defineConfig({
     // The default is a second, and a busy machine stands for longer: this is as good as the time limit of a test.
     expect: { poll: { timeout: 240_000 } },
     pool: 'forks', // worker threads hide the environment from the Vulkan loader
-    // Node loads the sources itself, as it does for users: they are what runs, and their hot loops cost a third less than
-    // behind the getters that vite's module runner puts before each import. `vi.mock` is not there then.
+    // Node loads the sources itself, as it does for users: they are what runs, and hot loops have no getters before their
+    // imports, as vite's module runner puts there. `vi.mock` is not there then.
     experimental: { viteModuleRunner: false, nodeLoader: false },
     maxWorkers: availableParallelism() + 1, // one more than cores: some wait for processes, disks and deadlines
     reporters: ['default', './test/slowestFilesReporter.ts', './test/absentDataReporter.ts'],
