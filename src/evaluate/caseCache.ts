@@ -4,7 +4,7 @@
  * and of tierkv itself.
  */
 
-import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
@@ -45,13 +45,21 @@ export class CaseCache {
   readonly #results = new Map<string, RawMetrics>();
   readonly #folder: string | undefined;
   readonly #engine: string;
+  readonly #say: (line: string) => void;
+  /** Whether results go to the folder; after the first that does not fit there, none does. */
+  #keeps = true;
   /** Planned cases by deployment, and by seed too where the plan depends on it. */
   readonly #known = new Map<string, Known>();
 
-  /** @param folder made where it is missing @param engine that computes */
-  constructor(folder?: string, engine: string = engineName()) {
+  /**
+   * @param folder made where it is missing
+   * @param engine that computes
+   * @param say told once where the folder takes no more results
+   */
+  constructor(folder?: string, engine: string = engineName(), say: (line: string) => void = () => {}) {
     this.#folder = folder;
     this.#engine = engine;
+    this.#say = say;
     if (folder !== undefined) makeDirectory(folder, '--cache');
   }
 
@@ -100,10 +108,18 @@ export class CaseCache {
 
   set(key: string, metrics: RawMetrics): void {
     this.#keep(key, metrics);
-    if (this.#folder === undefined) return;
+    if (this.#folder === undefined || !this.#keeps) return;
     const file = this.#path(this.#folder, key);
-    writeFileSync(`${file}.${process.pid}`, JSON.stringify(metrics));
-    renameSync(`${file}.${process.pid}`, file);
+    const draft = `${file}.${process.pid}`;
+    try {
+      writeFileSync(draft, JSON.stringify(metrics));
+      renameSync(draft, file);
+    } catch (error) {
+      this.#keeps = false;
+      const why = error instanceof Error && 'code' in error ? String(error.code) : String(error);
+      this.#say(`${this.#folder} takes no more results (${why}); from here on they are kept in memory alone`);
+      removeDraft(draft);
+    }
   }
 
   #keep(key: string, metrics: RawMetrics): void {
@@ -143,6 +159,15 @@ export class CaseCache {
     };
     this.#known.set(rests(found.made) ? drawn : asText, found);
     return found;
+  }
+}
+
+/** What was written of a result that did not fit: it takes room that others need. */
+function removeDraft(file: string): void {
+  try {
+    rmSync(file, { force: true });
+  } catch {
+    // the folder is gone, or takes no changes at all
   }
 }
 

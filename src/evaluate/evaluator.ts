@@ -52,6 +52,8 @@ export interface EvaluatorOptions {
   readonly cacheFolder?: string;
   /** Called after each case. */
   readonly progress?: (ended: number, asked: number) => void;
+  /** Told once where the folder takes no more results, as on a full disk; the evaluation goes on. */
+  readonly say?: (line: string) => void;
 }
 
 type Failed = { readonly error: EvaluationError };
@@ -63,6 +65,7 @@ const evaluatorOptionNames = optionNames<EvaluatorOptions>({
   runner: true,
   cacheFolder: true,
   progress: true,
+  say: true,
 });
 const planShape: Shape = { suites: 'object', scoring: { objectives: 'array' }, baseline: 'object' };
 
@@ -82,17 +85,24 @@ export class SimulationEvaluator implements Evaluator {
 
   constructor(options: EvaluatorOptions) {
     requireOptions(options, evaluatorOptionNames);
-    const { plan, limits, runner, cacheFolder, progress = () => {} } = options;
+    const { plan, limits, runner, cacheFolder, progress = () => {}, say = () => {} } = options;
     requireShapes(
-      { plan, limits, runner, cacheFolder, progress },
-      { plan: planShape, limits: 'object', runner: 'object?', cacheFolder: 'text?', progress: 'function' },
+      { plan, limits, runner, cacheFolder, progress, say },
+      {
+        plan: planShape,
+        limits: 'object',
+        runner: 'object?',
+        cacheFolder: 'text?',
+        progress: 'function',
+        say: 'function',
+      },
     );
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
     this.#own = runner === undefined ? new WorkerPool(limits) : undefined;
     this.#runner = runner ?? (this.#own as WorkerPool);
     this.#wallMs = limits.wallMs;
-    this.#cache = new CaseCache(cacheFolder);
+    this.#cache = new CaseCache(cacheFolder, undefined, say);
     this.#progress = progress;
   }
 
@@ -374,12 +384,15 @@ export interface EvaluateOptions extends Partial<PoolLimits> {
   /** Folder that keeps results between runs. */
   readonly cacheFolder?: string;
   readonly signal?: AbortSignal;
+  /** Told once where the folder takes no more results, as on a full disk; the evaluation goes on. */
+  readonly say?: (line: string) => void;
 }
 
 const evaluateOptionNames = optionNames<EvaluateOptions>({
   suite: true,
   cacheFolder: true,
   signal: true,
+  say: true,
   workers: true,
   wallMs: true,
   heapMiB: true,
@@ -402,8 +415,14 @@ export async function evaluate(
   options: EvaluateOptions = {},
 ): Promise<Evaluation> {
   requireShapes({ bundle }, { bundle: 'object' });
-  const { suite = 'train', cacheFolder, signal, ...limits } = requireOptions(options, evaluateOptionNames);
-  requireShapes({ cacheFolder, signal }, { cacheFolder: 'name?', signal: 'object?' });
+  const {
+    suite = 'train',
+    cacheFolder,
+    signal,
+    say,
+    ...limits
+  } = requireOptions(options, evaluateOptionNames);
+  requireShapes({ cacheFolder, signal, say }, { cacheFolder: 'name?', signal: 'object?', say: 'function?' });
   if (signal !== undefined) requireShapes({ signal }, { signal: { throwIfAborted: 'function' } });
   oneOf('suite', suite, suiteNames);
   if (typeof plan !== 'string') requireShapes({ plan }, { plan: planShape });
@@ -411,6 +430,7 @@ export async function evaluate(
     plan: typeof plan === 'string' ? loadPlan(plan) : plan,
     limits: { ...defaultLimits(), ...limits },
     ...(cacheFolder === undefined ? {} : { cacheFolder }),
+    ...(say === undefined ? {} : { say }),
   });
   try {
     const [evaluation] = await evaluator.evaluate([bundle], suite, signal);

@@ -66,6 +66,12 @@ export async function runEvaluate(
   using bar = startProgressBar('simulations');
   const seeds = options.seeds === undefined ? {} : { seeds: seedsOf(String(options.seeds)) };
   const say = (line: string): void => bar.notice(line);
+  // each world has an evaluator of its own, and all share the folder of results
+  const said = new Set<string>();
+  const sayOnce = (line: string): void => {
+    if (!said.has(line)) say(line);
+    said.add(line);
+  };
   await withRunner(server, limits, say, async (runner, signal) => {
     const open = (changes: PlanChanges = {}): SimulationEvaluator =>
       new SimulationEvaluator({
@@ -74,6 +80,7 @@ export async function runEvaluate(
         limits,
         ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
         progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
+        say: sayOnce,
       });
     if (options.latency !== undefined || options.workloads !== undefined) {
       await sensitivity(named, suite, options, open, signal);

@@ -77,11 +77,13 @@ async function open({ plan, limits, server, cacheFolder, regrets }: ServeOptions
   runner: TaskRunner;
   service: EvaluationService;
 }> {
-  const runner = await openRunner(server, limits, (line) => process.stderr.write(`tierkv: ${line}\n`));
+  const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
+  const runner = await openRunner(server, limits, say);
   const evaluator = new SimulationEvaluator({
     plan: loadPlan(plan),
     limits,
     runner,
+    say,
     ...(cacheFolder === undefined ? {} : { cacheFolder }),
   });
   const service = new EvaluationService({

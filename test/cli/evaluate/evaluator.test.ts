@@ -146,6 +146,39 @@ test('a run that takes too long is ended alone, and nothing of it is kept', asyn
   expect(kept).toEqual(good);
 });
 
+test('a folder that takes no more results is told once, and costs no evaluation', async () => {
+  const cacheFolder = path.join(folder, 'gone');
+  const said: string[] = [];
+  const evaluator = new SimulationEvaluator({
+    plan: loadPlan(planFile),
+    limits: { workers: 1, wallMs: 100_000, heapMiB: 1024 },
+    cacheFolder,
+    say: (line) => said.push(line),
+  });
+  // a file in its place refuses also the administrator
+  fs.rmdirSync(cacheFolder);
+  fs.writeFileSync(cacheFolder, '');
+  const [evaluation] = await evaluator.evaluate([preset('routing/lor')], 'train');
+  await evaluator.close();
+  expect(evaluation.error).toBe(undefined);
+  expect(evaluation.cases?.length).toBe(2);
+  expect(said).toEqual([
+    `${cacheFolder} takes no more results (ENOTDIR); from here on they are kept in memory alone`,
+  ]);
+});
+
+test.runIf(fs.existsSync('/dev/full'))('what a full disk has of a result is removed', () => {
+  const full = path.join(folder, 'full');
+  const said: string[] = [];
+  const cache = new CaseCache(full, undefined, (line) => said.push(line));
+  fs.symlinkSync('/dev/full', path.join(full, `a.json.${process.pid}`));
+  cache.set('a', { ttft_mean_ms: 1 });
+  cache.set('b', { ttft_mean_ms: 2 });
+  expect(said).toEqual([expect.stringContaining('(ENOSPC)')]);
+  expect(fs.readdirSync(full)).toEqual([]);
+  expect([cache.get('a'), cache.get('b')]).toEqual([{ ttft_mean_ms: 1 }, { ttft_mean_ms: 2 }]);
+});
+
 test('an evaluation that is called off ends with the reason', async () => {
   const evaluator = new SimulationEvaluator({
     plan: loadPlan(planFile),
