@@ -418,17 +418,18 @@ export class EvaluationService {
     const suite = suiteOf(params.suite);
     const cases = casesOf(params.cases, this.#options.evaluator.caseIds(suite));
     const wallMs = wallMsOf(params.limits) ?? this.#options.wallMs ?? WALL_MS;
-    let bundle: PolicyBundle;
-    try {
-      bundle = read();
-      await bindBundle(bundle);
-    } catch (error) {
-      return this.#failed(errorOf(error));
-    }
     const controller = new AbortController();
     let timer: NodeJS.Timeout | undefined;
+    // from here on a request for `cancel` finds it, also while its candidate is bound
     this.#began(id, controller);
     try {
+      let bundle: PolicyBundle;
+      try {
+        bundle = read();
+        await untilAborted(bindBundle(bundle), controller.signal);
+      } catch (error) {
+        return await this.#failed(errorOf(error));
+      }
       // the baseline that candidates are compared with: no candidate answers for its time or its failure
       await this.#baseline(suite, controller.signal);
       timer = setTimeout(() => controller.abort(timeout(overTime(wallMs))), wallMs);

@@ -138,6 +138,30 @@ it('a running request can be cancelled by its id', async () => {
   expect(await pending).toMatchObject({ result: { status: 'timeout' } });
 });
 
+it('a request can be cancelled while its candidate is bound, and is not evaluated then', async () => {
+  const evaluated: string[] = [];
+  class Noting extends WeightEvaluator {
+    override evaluate(
+      ...asked: Parameters<WeightEvaluator['evaluate']>
+    ): ReturnType<WeightEvaluator['evaluate']> {
+      for (const { routing } of asked[0]) if (routing?.type === 'code') evaluated.push(routing.source);
+      return super.evaluate(...asked);
+    }
+  }
+  const shared = new EvaluationService({ evaluator: new Noting() });
+  const pending = shared.handle({
+    id: 'a',
+    method: 'evaluate',
+    params: { candidate: { routing: program(0.5) } },
+  });
+  // before the first turn of the loop its program is not compiled
+  const cancel = shared.handle({ id: 'b', method: 'cancel', params: { id: 'a' } });
+  expect(await cancel).toMatchObject({ result: { cancelled: true } });
+  expect(await pending).toMatchObject({ result: { status: 'timeout', combined_score: 0 } });
+  expect(evaluated).toEqual([]);
+  expect(await shared.handle({ id: 'c', method: 'status' })).toMatchObject({ result: { running: 0 } });
+});
+
 it.each([
   [{ id: 1, method: 'evaluat' }, /Did you mean evaluate/],
   [{ id: 1, method: 'evaluate', params: [] }, /params must be an object/],
