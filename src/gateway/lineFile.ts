@@ -18,6 +18,12 @@ const WAITING_BYTES_MOST = 64 * 2 ** 20;
 /** Bytes of lines that are put together into one write. */
 const BATCH_BYTES = 64 * 2 ** 10;
 
+/** Whole lines that are written together. */
+interface LineBatch {
+  readonly text: string;
+  readonly lines: number;
+}
+
 interface LineFileOptions {
   /** Bytes after which a part is full. */
   readonly partBytes: number;
@@ -35,7 +41,7 @@ export class LineFile {
   #batchBytes = 0;
   /** Bytes of batches that wait for a new part. */
   #heldBytes = 0;
-  #held: string[] = [];
+  #held: LineBatch[] = [];
   #partBytes = 0;
   #part = 0;
   #scheduled = false;
@@ -43,7 +49,7 @@ export class LineFile {
   /** The change to a new part; fulfilled when none is under way. */
   #turning: Promise<void> = Promise.resolve();
   #turns = false;
-  /** Lines that could not be written. From the first one on the file ends. */
+  /** Lines that could not be written; of a write that fails, all. From the first one on the file ends. */
   lost = 0;
   /** Parts that were finished. */
   finished = 0;
@@ -92,20 +98,34 @@ export class LineFile {
       await this.#forgetOldest();
       this.#stream = this.#opened();
     } catch (error) {
-      this.#failed = error as Error;
+      this.#failed ??= error as Error;
     }
     this.#turns = false;
-    if (this.#failed !== undefined) return;
-    this.#part++;
-    const { header } = this.#options;
-    if (header !== undefined) this.#stream.write(`${JSON.stringify(header(this.#part))}\n`);
-    for (const text of this.#held.splice(0)) this.#stream.write(text);
+    const held = this.#held.splice(0);
     this.#heldBytes = 0;
+    if (this.#failed === undefined) {
+      this.#part++;
+      this.#begin();
+    }
+    for (const batch of held) this.#write(batch);
   }
 
+  /** Begins a part with its header, which does not count as a line that may be lost. */
   #begin(): void {
     const { header } = this.#options;
-    if (header !== undefined) this.#line(header(0));
+    if (header !== undefined) this.#write({ text: `${JSON.stringify(header(this.#part))}\n`, lines: 0 });
+  }
+
+  #write({ text, lines }: LineBatch): void {
+    if (this.#failed !== undefined) {
+      this.lost += lines;
+      return;
+    }
+    this.#stream.write(text, (error) => {
+      if (!error) return;
+      this.#failed ??= error;
+      this.lost += lines;
+    });
   }
 
   #line(record: object): void {
@@ -125,21 +145,21 @@ export class LineFile {
 
   #flush(): void {
     if (this.#batch.length === 0) return;
-    const text = this.#batch.join('');
+    const batch: LineBatch = { text: this.#batch.join(''), lines: this.#batch.length };
     this.#batch = [];
     this.#batchBytes = 0;
     if (!this.#turns) {
-      this.#stream.write(text);
+      this.#write(batch);
       return;
     }
-    this.#held.push(text);
-    this.#heldBytes += text.length;
+    this.#held.push(batch);
+    this.#heldBytes += batch.text.length;
   }
 
   #opened(): WriteStream {
     const stream = createWriteStream(this.path, { flags: 'w' });
     stream.on('error', (error) => {
-      this.#failed = error;
+      this.#failed ??= error;
     });
     return stream;
   }

@@ -1,6 +1,15 @@
 /** Files of lines in parts: no line is lost or written twice, by any end of the parts, and a log is decided again over all of them. */
 
-import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -108,6 +117,35 @@ describe('a file of lines', () => {
     file.add({ i: 1 });
     expect([file.lost, file.failure]).toEqual([1, expect.stringMatching(/ENOENT|no such/)]);
     await file.close();
+  });
+
+  it('whose part cannot be renamed counts the lines that waited for the next one', async () => {
+    // with a number behind it, the name is longer than a name may be
+    const path = join(folder(), 'l'.repeat(254));
+    const file = new LineFile(path, { ...all, header: (part) => ({ part }) });
+    file.add({ i: 0 });
+    file.turn();
+    for (const i of [1, 2]) {
+      file.add({ i });
+      await turn();
+    }
+    while (file.failure === undefined) await turn();
+    file.add({ i: 3 });
+    await file.close();
+    expect([file.lost, file.failure]).toEqual([3, expect.stringMatching(/^ENAMETOOLONG/)]);
+    expect(numbersIn(path)).toEqual([0]);
+  });
+
+  it.runIf(existsSync('/dev/full'))('on a full disk counts every line that it was given', async () => {
+    const path = join(folder(), 'gateway.log');
+    symlinkSync('/dev/full', path);
+    const file = new LineFile(path, { ...all, header: (part) => ({ part }) });
+    for (const i of upTo(5)) {
+      file.add({ i });
+      await turn();
+    }
+    await file.close();
+    expect([file.lost, file.failure]).toEqual([5, expect.stringMatching(/^ENOSPC/)]);
   });
 });
 
