@@ -52,6 +52,9 @@ interface SearchedPolicies {
   readonly leftOut?: string;
 }
 
+/** Origin of what a search began with: presets, and policies that it was given. */
+const FIRST = 'preset';
+
 /** What scores far below the presets is drawn at the lower end. */
 const LOWEST = -0.3;
 
@@ -63,22 +66,13 @@ export function searchReport({ outcome, individuals, command, folder, leftOut }:
     undefined,
   );
   const ahead = settings.filter((each) => each.winner > each.bestPresetScore).length;
-  const beatsAll = settings.length > 0 && ahead === settings.length;
+  const isNew = winner.origin !== FIRST;
+  const beatsAll = isNew && settings.length > 0 && ahead === settings.length;
   const lead = best === undefined ? null : winner.hidden - best.hidden;
-  const besides =
-    leftOut === undefined ? 'the best preset' : `the best of the presets judged (${ran.length})`;
-  const answer =
-    winner.error !== undefined
-      ? `No: the winner failed on workloads that the search never saw. ${winner.error}`
-      : best === undefined || lead === null
-        ? `The winner gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`
-        : lead > 0
-          ? `${beatsAll ? 'Yes' : 'In part'}: the winner is ${written(lead, 'share')} ahead of ${besides}, ${best.name}, on workloads that the search never saw, and first in ${ahead} of ${settings.length} settings.`
-          : `No: on workloads that the search never saw, ${best.name} stays ${written(-lead, 'share')} ahead of the winner.`;
   return {
     title: 'A search for a better policy',
     question: 'Is there a policy that beats every preset?',
-    answer,
+    answer: answerOf(outcome, best, leftOut === undefined, ran.length),
     verdict:
       winner.error !== undefined
         ? 'no'
@@ -86,7 +80,7 @@ export function searchReport({ outcome, individuals, command, folder, leftOut }:
           ? 'open'
           : beatsAll
             ? 'yes'
-            : lead !== null && lead > 0
+            : isNew && lead !== null && lead > 0
               ? 'open'
               : 'no',
     figures: [
@@ -146,6 +140,33 @@ export function searchReport({ outcome, individuals, command, folder, leftOut }:
     ],
     origin: originOf(command, { winner: winner.id, 'made by': winner.origin, folder }),
   };
+}
+
+/** @param best of the presets that were judged beside the winner @param areAll whether all were @param count of them */
+function answerOf(
+  { winner, settings }: SearchOutcome,
+  best: JudgedPolicy | undefined,
+  areAll: boolean,
+  count: number,
+): string {
+  const unseen = 'on workloads that the search never saw';
+  if (winner.error !== undefined) return `No: the winner failed ${unseen}. ${winner.error}`;
+  if (best === undefined) {
+    return `The winner gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`;
+  }
+  const lead = winner.hidden - best.hidden;
+  if (lead <= 0) return `No: ${unseen}, ${best.name} stays ${written(-lead, 'share')} ahead of the winner.`;
+  const isNew = winner.origin !== FIRST;
+  const besides = areAll
+    ? `the best ${isNew ? '' : 'other '}preset`
+    : `the best of the presets judged (${count})`;
+  const ahead = `${written(lead, 'share')} ahead of ${besides}, ${best.name}, ${unseen}`;
+  if (!isNew) {
+    return `No: the winner is itself a policy that the search began with, ${winner.name}. It is ${ahead}.`;
+  }
+  const first = settings.filter((each) => each.winner > each.bestPresetScore).length;
+  const word = first > 0 && first === settings.length ? 'Yes' : 'In part';
+  return `${word}: the winner is ${ahead}, and first in ${first} of ${settings.length} settings.`;
 }
 
 function spreadOf({ cases }: JudgedPolicy): { spread?: { low: number; high: number; over: string } } {

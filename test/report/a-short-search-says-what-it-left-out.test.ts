@@ -22,3 +22,13 @@ it('a winner that fails on workloads that it never saw is told to have failed', 
   expect(page.answer).toBe(`No: the winner failed on workloads that the search never saw. ${error}`);
   expect(page.verdict).toBe('no');
 });
+
+it('a winner that is itself a preset beats no preset', () => {
+  const page = searched(undefined, undefined, 'preset');
+  expect(page.answer).toMatch(
+    /^No: the winner is itself a policy that the search began with, the winner\. It is /,
+  );
+  expect(page.answer).toContain('ahead of the best other preset, lor,');
+  expect(page.verdict).toBe('no');
+  expect(searched().verdict).toBe('yes');
+});

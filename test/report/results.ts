@@ -132,7 +132,7 @@ export function evaluated(): Report {
   });
 }
 
-export function searched(leftOut?: string, error?: string): Report {
+export function searched(leftOut?: string, error?: string, origin = 'crossover'): Report {
   const policy = (name: string, hidden: number) => ({
     name,
     id: name,
@@ -149,7 +149,7 @@ export function searched(leftOut?: string, error?: string): Report {
         ...(error === undefined ? {} : { hidden: -100, settings: {}, cases: {}, error }),
         train: 0.05,
         validation: 0.04,
-        origin: 'crossover',
+        origin,
         generation: 9,
       },
       presets: [policy('lor', 0.1), policy('round-robin', 0.01)],

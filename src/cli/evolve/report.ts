@@ -107,7 +107,7 @@ export function reportText(
   return head + comparisonTable(winner, presets) + verdictOf(winner, settings);
 }
 
-function verdictOf({ error }: JudgedPolicy, settings: readonly Setting[]): string {
+function verdictOf({ name, origin, error }: EvolveReport['winner'], settings: readonly Setting[]): string {
   if (error !== undefined) return `The winner failed on the hidden suite: ${error}\n`;
   const lines = settings.map(({ setting, winner, bestPreset, bestPresetScore }) => {
     const lead = percent(winner - bestPresetScore);
@@ -115,7 +115,11 @@ function verdictOf({ error }: JudgedPolicy, settings: readonly Setting[]): strin
   });
   if (settings.length === 0) return 'No other policy was judged beside it.\n';
   const ahead = settings.filter((each) => each.winner > each.bestPresetScore).length;
-  const all = `On the hidden suite it beats every preset in ${ahead} of ${settings.length} settings.\n`;
+  const place = `in ${ahead} of ${settings.length} settings.\n`;
+  const all =
+    origin === 'preset'
+      ? `The winner is itself a policy that the search began with, ${name}. On the hidden suite it beats every other one ${place}`
+      : `On the hidden suite it beats every preset ${place}`;
   return lines.join('') + all;
 }
 

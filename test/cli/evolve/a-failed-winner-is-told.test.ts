@@ -14,3 +14,20 @@ it('a winner that fails on the hidden suite is told to have failed', () => {
   expect(failed).not.toContain('No other policy was judged');
   expect(reportText({ ...report, presets: [] }, 1)).toContain('No other policy was judged beside it.');
 });
+
+it.each([
+  ['crossing', 'On the hidden suite it beats every preset in 1 of 1 settings.'],
+  [
+    'preset',
+    'The winner is itself a policy that the search began with, routing/lor. On the hidden suite it beats every other one in 1 of 1 settings.',
+  ],
+])('a winner of the origin %s is told as one', (origin, verdict) => {
+  const judged = { name: 'routing/lor', id: 'w', hidden: 0.1, settings: { chat: 0.1 }, cases: {} };
+  const report: Parameters<typeof reportText>[0] = {
+    ...{ generations: 2, evaluations: 40, finalists: [], suites: {}, history: [] },
+    winner: { ...judged, train: 0.05, validation: 0.04, origin, generation: 0 },
+    presets: [{ ...judged, name: 'routing/llq', id: 'p', hidden: 0, settings: { chat: 0 } }],
+    settings: [{ setting: 'chat', winner: 0.1, bestPreset: 'routing/llq', bestPresetScore: 0 }],
+  };
+  expect(reportText(report, 1)).toContain(`${verdict}\n`);
+});
