@@ -190,17 +190,32 @@ describe('bad requests', () => {
     expect((await fetch(`${gateway.url}/gateway/status`)).status).toBe(403);
   });
 
-  it('a client that never sends its body is left', async () => {
+  it.each([
+    [
+      'body',
+      'POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{',
+      { upload_broken: 1 },
+    ],
+    ['head', 'POST /v1/completions HTTP/1.1\r\nhost: a\r\n', {}],
+  ])('a client that never sends the end of its %s gets 408, and is left', async (_, start, refused) => {
     await using backend = await TestBackend.open(echo);
     await using gateway = await gatewayOf([backend], { limits: { uploadMs: 200 } });
-    const head = 'POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{';
-    await new Promise<void>((resolve) => {
-      const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1', () => socket.write(head));
+    const said = await new Promise<string>((resolve) => {
+      const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1', () => socket.write(start));
+      let text = '';
       socket.on('error', () => {});
-      socket.resume();
-      socket.on('close', () => resolve());
+      socket.on('data', (data) => (text += data.toString()));
+      socket.on('close', () => resolve(text));
     });
+    expect(said).toMatch(/^HTTP\/1\.1 408 /);
     await until(() => gateway.openRequests === 0, 'nothing is open');
+    const { counts } = gateway;
+    await until(
+      () => counts.refused.size === Object.keys(refused).length,
+      'a body that broke off is counted',
+    );
+    expect(Object.fromEntries(counts.refused)).toEqual(refused);
+    expect([counts.requests, backend.seen]).toEqual([0, []]);
   });
 });
 
