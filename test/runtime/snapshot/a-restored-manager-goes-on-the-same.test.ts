@@ -171,6 +171,21 @@ describe('a restored manager', () => {
     },
   );
 
+  it.each(['keep', 'move'] as const)('of lowerCopy %s goes on soundly with the other one', (lowerCopy) => {
+    for (let seed = 0; seed < 12; seed++) {
+      const config = { ...configOf(seed), ddr: { capacityBytes: 16, landingBytes: 2 } };
+      const random = new SeededRandom(seed);
+      const whole = new Caller(new KVManager({ ...config, lowerCopy }), random);
+      for (let calls = 20 + random.below(200); calls > 0; calls--) whole.call();
+      const other = new KVManager({ ...config, lowerCopy: lowerCopy === 'keep' ? 'move' : 'keep' });
+      restoreState(other, structuredClone(saveState(whole.manager)));
+      const after = whole.fork(other, seed + 1);
+      expect(after.look(), `seed ${seed}`).toBe(whole.look());
+      // each call checks all tables
+      for (let call = 0; call < 150; call++) after.call();
+    }
+  });
+
   it('takes no state of a manager of another size', () => {
     const saved = saveState(new KVManager({ unitBytes: [1], hbm: { capacityBytes: 8 } }));
     const other = new KVManager({ unitBytes: [1], hbm: { capacityBytes: 9 } });
