@@ -217,14 +217,15 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
   const backendKey =
     options.backendKey === undefined ? undefined : readSecret(options.backendKey, '--backend-key');
   const control = options.control === undefined ? undefined : readControlFile(options.control);
-  const limits: Record<string, number> = {};
-  for (const text of options.limit) {
-    const [name, value, ...more] = text.split('=');
-    if (!/^\d+$/.test(value ?? '') || more.length > 0) {
-      throw configError('--limit', `is "${text}"`, 'Write NAME=NUMBER.');
-    }
-    limits[name] = Number(value);
-  }
+  const limits = Object.fromEntries(
+    options.limit.map((text) => {
+      const [name, value, ...more] = text.split('=');
+      if (!/^\d+$/.test(value ?? '') || more.length > 0) {
+        throw configError('--limit', `is "${text}"`, 'Write NAME=NUMBER.');
+      }
+      return [name, Number(value)];
+    }),
+  );
   const backends = options.backend.map((text) => {
     const [, id, url = text] = /^(?:([^=/:]+)=)?(.+)$/.exec(text) ?? [];
     return { url, id: id ?? (URL.canParse(url) ? new URL(url).host : url) };

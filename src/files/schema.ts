@@ -34,7 +34,8 @@ function schemaAt(schema: SchemaParts, keys: readonly unknown[]): SchemaParts | 
   let at: SchemaParts | undefined = schema;
   for (const key of keys) {
     const around: SchemaParts | undefined = bare(at);
-    at = typeof key === 'number' ? around?.item : around?.entries?.[String(key)];
+    const entries = new Map(Object.entries(around?.entries ?? {}));
+    at = typeof key === 'number' ? around?.item : entries.get(String(key));
   }
   return unwrapped(at);
 }

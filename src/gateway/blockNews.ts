@@ -9,15 +9,15 @@ import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
 import { type GatewayInput, keysText, type Untimed } from './records.ts';
 
 /** Tiers by the names that publishers have for them. */
-const tierOfMedium: Readonly<Record<string, number>> = {
-  GPU: 0,
-  CPU: 1,
-  CPU_PINNED: 1,
-  CPU_TIER1: 1,
-  CPU_TIER2: 2,
-  DISK: 2,
-  STORAGE: 2,
-};
+const tierOfMedium: ReadonlyMap<string, number> = new Map([
+  ['GPU', 0],
+  ['CPU', 1],
+  ['CPU_PINNED', 1],
+  ['CPU_TIER1', 1],
+  ['CPU_TIER2', 2],
+  ['DISK', 2],
+  ['STORAGE', 2],
+]);
 
 /** What vLLM calls layers that attend to all tokens. */
 const FULL_LAYERS = 'full_attention';
@@ -68,7 +68,7 @@ export class CacheBook {
       this.#blocks.clear();
       return gone;
     }
-    const tier = tierOfMedium[news.medium ?? 'GPU'] ?? -1;
+    const tier = tierOfMedium.get(news.medium ?? 'GPU') ?? -1;
     if (news.type === 'cleared') return tier === -1 ? [] : this.#cleared(instance, tier);
     this.counts.blocks += news.hashes.length;
     if (news.type === 'stored' && news.layers === FULL_LAYERS) {

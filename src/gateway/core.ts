@@ -252,10 +252,12 @@ export class GatewayCore {
   #admit(request: HeldRequest, nowUs: number): void {
     const { view } = request;
     const decision = this.control.admit(view, nowUs);
-    const shadows: Record<string, string> = {};
-    for (const { name, control } of this.#shadows) {
-      shadows[name] = verdictOf(control.admit(view, nowUs, decision.verdict));
-    }
+    const shadows = Object.fromEntries(
+      this.#shadows.map(({ name, control }) => [
+        name,
+        verdictOf(control.admit(view, nowUs, decision.verdict)),
+      ]),
+    );
     this.#emit(admissionRecord(view.number, decision, shadows, nowUs));
     switch (decision.verdict) {
       case 'reject':
@@ -295,14 +297,15 @@ export class GatewayCore {
     const kept = tried.filter((instance) => this.#routable.has(instance));
     for (const instance of kept) this.#each((control) => control.setRoutable(instance, false));
     const decision = this.control.route(view, priority, nowUs);
-    const shadows: Record<string, number> = {};
+    let shadows: ShadowTargets = {};
     if (decision !== null) {
-      for (const { name, control } of this.#shadows) {
+      const { target, prefillInstance } = decision;
+      const wishes = this.#shadows.map(({ name, control }): [string, number] => {
         const own = control.prioritise(view, nowUs);
-        const { target, prefillInstance } = decision;
         const forced = control.route(view, own, nowUs, { target, prefillInstance });
-        shadows[name] = forced?.wished ?? -1;
-      }
+        return [name, forced?.wished ?? -1];
+      });
+      shadows = Object.fromEntries(wishes);
     }
     for (const instance of kept) this.#each((control) => control.setRoutable(instance, true));
     if (decision === null) {

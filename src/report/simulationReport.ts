@@ -4,7 +4,7 @@ import { formatCounted } from '../printing/text.ts';
 import { TOP, tierNames } from '../runtime/tier/tier.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { type RequestTable, statusNames } from '../sim/metrics/requestTable.ts';
-import { classOf, meetsTargets, type TargetsByClass } from '../sim/metrics/statistics.ts';
+import { classOf, meetsTargets, type TargetsByClass, targetsOf } from '../sim/metrics/statistics.ts';
 import { firstArrivalUs, type MetricsOutput, servedRates } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics, tierNamesOf, transferMetrics } from '../sim/report/tierMetrics.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
@@ -173,7 +173,7 @@ function attainment(table: RequestTable, targets: TargetsByClass): { count: numb
   let count = 0;
   let good = 0;
   for (let row = 0; row < table.size; row++) {
-    if (targets[classOf(table, row)] === undefined) continue;
+    if (targetsOf(table, row, targets) === undefined) continue;
     count++;
     if (meetsTargets(table, row, targets)) good++;
   }
@@ -274,14 +274,13 @@ function classSection(table: RequestTable, targets: TargetsByClass): ReportSecti
         { title: 'meet their targets', unit: 'share' },
       ],
       rows: [...classes].map(([name, rows]) => {
-        const of = targets[name];
         const good = rows.filter((row) => meetsTargets(table, row, targets)).length;
         return [
           name,
           rows.length,
           tail(rows, table.firstTokenUs),
           tail(rows, table.e2eUs),
-          of === undefined ? null : good / rows.length,
+          Object.hasOwn(targets, name) ? good / rows.length : null,
         ];
       }),
     },

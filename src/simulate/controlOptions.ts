@@ -90,18 +90,20 @@ function parameterFields(options: OptionValues): Record<string, string> {
 
 /** `name=value` separated by commas: numbers, true and false, or names. */
 function parametersOf(options: OptionValues, name: string): Record<string, ParameterValue> {
-  const parameters: Record<string, ParameterValue> = {};
+  const parameters = new Map<string, ParameterValue>();
   for (const entry of textOption(options, name)?.split(',') ?? []) {
     const [parameter, value = '', ...rest] = entry.split('=').map((part) => part.trim());
-    if (parameter === '' || value === '' || rest.length > 0 || parameter in parameters) {
+    if (parameter === '' || value === '' || rest.length > 0 || parameters.has(parameter)) {
       throw configError(flagOf(name), `holds "${entry}"`, 'Write each parameter once, as name=value.');
     }
     if (parameter === 'policy') throw configError(flagOf(name), 'names a policy', 'Use the option for it.');
     const number = Number(value);
-    parameters[parameter] =
-      value === 'true' || value === 'false' ? value === 'true' : Number.isNaN(number) ? value : number;
+    parameters.set(
+      parameter,
+      value === 'true' || value === 'false' ? value === 'true' : Number.isNaN(number) ? value : number,
+    );
   }
-  return parameters;
+  return Object.fromEntries(parameters);
 }
 
 function admissionOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
@@ -157,16 +159,16 @@ function poolRouting(
 function scorersOf(options: OptionValues, name: string): Record<string, number> | undefined {
   const text = textOption(options, name);
   if (text === undefined) return undefined;
-  const scorers: Record<string, number> = {};
+  const scorers = new Map<string, number>();
   for (const entry of text.split(',')) {
-    const [scorer, weight = '1', ...rest] = entry.split(':');
-    const value = weight.trim() === '' ? Number.NaN : Number(weight);
-    if (!(value > 0) || rest.length > 0 || scorer in scorers) {
+    const [scorer, weight = '1', ...rest] = entry.split(':').map((part) => part.trim());
+    const value = weight === '' ? Number.NaN : Number(weight);
+    if (!(value > 0) || rest.length > 0 || scorers.has(scorer)) {
       throw configError(flagOf(name), `holds "${entry}"`, 'Write each scorer once, as name:weight.');
     }
-    scorers[scorer.trim()] = value;
+    scorers.set(scorer, value);
   }
-  return scorers;
+  return Object.fromEntries(scorers);
 }
 
 function deciderOf(options: OptionValues): PolicyChoice {
@@ -386,14 +388,14 @@ function bundledAdmission(node: SpecNode | undefined): Partial<PolicyFile> {
 
 function bundledRouting(node: SpecNode | undefined): Partial<PolicyFile> {
   if (node === undefined) return {};
-  const scorers: Record<string, number> = {};
+  const scorers = new Map<string, number>();
   for (const entry of node.list('scorers')) {
-    scorers[entry.text('name')] = entry.number('weight', { above: 0 }, 1);
+    scorers.set(entry.text('name'), entry.number('weight', { above: 0 }, 1));
     entry.close();
   }
   const fields = given<PolicyFile>({
     routing: textOf(node, 'policy'),
-    scorers: Object.keys(scorers).length === 0 ? undefined : scorers,
+    scorers: scorers.size === 0 ? undefined : Object.fromEntries(scorers),
   });
   node.close();
   return fields;

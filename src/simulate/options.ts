@@ -137,13 +137,13 @@ export function requireKnownTargets(options: OptionValues, recorded: Iterable<st
 
 /** Targets of the options and of the specification; an option overrides the same figure of a class. */
 export function goodputTargets(options: OptionValues, spec: WorkloadSpec | undefined): TargetsByClass {
-  const targets: Record<string, Targets> = {};
+  const targets = new Map<string, Targets>();
   for (const [name, { ttftMs, itlMs, e2eMs }] of Object.entries(spec?.goodputSloTargets ?? {})) {
-    targets[name] = {
+    targets.set(name, {
       ...(ttftMs === undefined ? {} : { ttftUs: 1000 * ttftMs }),
       ...(itlMs === undefined ? {} : { itlUs: 1000 * itlMs }),
       ...(e2eMs === undefined ? {} : { e2eUs: 1000 * e2eMs }),
-    };
+    });
   }
   for (const [name, field] of [
     ['sloTtft', 'ttftUs'],
@@ -151,8 +151,8 @@ export function goodputTargets(options: OptionValues, spec: WorkloadSpec | undef
     ['sloE2e', 'e2eUs'],
   ] as const) {
     for (const [sloClass, us] of Object.entries(classTargets(options, name))) {
-      targets[sloClass] = { ...targets[sloClass], [field]: us };
+      targets.set(sloClass, { ...targets.get(sloClass), [field]: us });
     }
   }
-  return targets;
+  return Object.fromEntries(targets);
 }

@@ -30,7 +30,7 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
   let points: Record<string, string>[] = [{}];
   for (const axis of axes) {
     const { name, values } = parseAxis(axis);
-    if (points[0] !== undefined && name in points[0]) {
+    if (points[0] !== undefined && Object.hasOwn(points[0], name)) {
       throw configError('--grid', `names ${name} twice`, 'Put its values into one list.');
     }
     points = points.flatMap((point) => values.map((value) => ({ ...point, [name]: value })));

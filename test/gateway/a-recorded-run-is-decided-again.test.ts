@@ -73,6 +73,19 @@ it('the runs have all that they are to have', async () => {
     expect(kinds).toContain(kind);
 });
 
+it('a shadow may have any name', async () => {
+  const names = ['__proto__', 'constructor'];
+  const shadows = names.map((name) => ({ name, bundle: prefixBundle }));
+  const { outputs } = await recordedRun({ shadows }, 1, 40);
+  const seen = new Set<string>();
+  for (const output of outputs) {
+    if (output.out !== 'admission' && output.out !== 'route') continue;
+    seen.add(output.out);
+    expect(Object.keys(output.shadows ?? {})).toEqual(names);
+  }
+  expect([...seen].sort()).toEqual(['admission', 'route']);
+});
+
 describe('control: a log that was changed is decided otherwise', () => {
   it('a report with another queue', async () => {
     const { lines } = await recordedRun(

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CacheBook } from '../../src/gateway/blockNews.ts';
-import type { KVEvent } from '../../src/gateway/events/index.ts';
+import { CachePicture, type KVEvent, type KVEventBatch } from '../../src/gateway/events/index.ts';
 import { PromptCutter, readPrompt, TenantSalts } from '../../src/gateway/prompts.ts';
 import { keysOfText } from '../../src/gateway/records.ts';
 import { Random } from '../fuzz/random.ts';
@@ -31,6 +31,26 @@ class Told {
 }
 
 const media = ['GPU', 'CPU', 'STORAGE'];
+
+it('media by names that every object has are media that are not known', () => {
+  const book = new CacheBook(cutter, [500, 500, 500]);
+  const picture = new CachePicture();
+  const odd = ['constructor', '__proto__', 'toString'];
+  for (const medium of odd) {
+    const tokenIds = [1, 2, 3, 4];
+    const events: readonly KVEvent[] = [
+      {
+        ...{ type: 'stored', hashes: ['a'], parent: null, tokenIds, blockTokens: 4, medium, group: null },
+        ...{ layers: null, loraName: null, salt: null, extraKeys: null },
+      } as KVEvent,
+    ];
+    expect(book.take(events[0], 'm', 0)).toEqual([]);
+    picture.apply({ events } as KVEventBatch);
+  }
+  expect(book.counts.unusable).toBe(odd.length);
+  expect(Object.entries(picture.blocks)).toEqual(odd.map((medium) => [medium, 1]));
+  expect(Object.entries(picture.match([1, 2, 3, 4]).byMedium)).toEqual(odd.map((medium) => [medium, 1]));
+});
 
 it.each([1, 2, 3, 4])('random stores, losses and clears leave what a plain model has, seed %i', (seed) => {
   const random = new Random(seed);

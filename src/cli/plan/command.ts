@@ -178,7 +178,7 @@ function workloadOf(file: string | undefined, flags: PlanFlags): object {
 
 /** `H100=2.5` by the names of GPUs, and of the tiers. */
 function pricesOf(texts: readonly string[]): object {
-  const prices: Record<string, number> = {};
+  const prices = new Map<string, number>();
   const tiers: Record<string, number> = {};
   for (const text of texts) {
     const [, name, usd] = /^([^=]+)=\$?([\d.]+)$/.exec(text.trim()) ?? [];
@@ -187,9 +187,9 @@ function pricesOf(texts: readonly string[]): object {
     }
     const tier = sizedTierNames.find((each) => each === name.toLowerCase());
     if (tier !== undefined) tiers[`${tier}Price`] = Number(usd);
-    else prices[name] = Number(usd);
+    else prices.set(name, Number(usd));
   }
-  return { ...tiers, ...(Object.keys(prices).length === 0 ? {} : { prices }) };
+  return { ...tiers, ...(prices.size === 0 ? {} : { prices: Object.fromEntries(prices) }) };
 }
 
 function listsOf(flags: PlanFlags): object {

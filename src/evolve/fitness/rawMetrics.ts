@@ -299,12 +299,12 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
   let met = 0;
   let weights = 0;
   let weighted = 0;
-  const byClass: Record<string, number> = {};
+  const byClass = new Map<string, number>();
   const byTarget: Record<string, number> = {};
   for (const [name, count] of [...counts].sort(([a], [b]) => (a < b ? -1 : 1))) {
     all += count.all;
     met += count.met;
-    byClass[name] = count.met / count.all;
+    byClass.set(name, count.met / count.all);
     for (const target of ['ttft', 'tpot', 'e2e']) {
       const key = `${name}.${target}`;
       const alone = single.get(key);
@@ -317,7 +317,7 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
   const served = table.size === 0 ? 1 : completed / table.size;
   return {
     overall: all === 0 ? served : met / all,
-    byClass,
+    byClass: Object.fromEntries(byClass),
     byTarget,
     weighted: weights === 0 ? served : weighted / weights,
   };

@@ -52,9 +52,9 @@ export class CachePicture {
 
   /** Blocks that lie in some medium, by medium. */
   get blocks(): Readonly<Record<string, number>> {
-    const counts: Record<string, number> = {};
+    const counts = new Map<string, number>();
     for (const group of this.#groups.values()) group.count(counts);
-    return counts;
+    return Object.fromEntries(counts);
   }
 
   /** Stores without token ids: they are left out, since no prompt could find them. */
@@ -95,13 +95,14 @@ export class CachePicture {
       else {
         least.blocks = Math.min(least.blocks, found.blocks);
         least.tokens = Math.min(least.tokens, found.tokens);
-        const media = new Set([...Object.keys(least.byMedium), ...Object.keys(found.byMedium)]);
-        for (const medium of media) {
-          least.byMedium[medium] = Math.min(least.byMedium[medium] ?? 0, found.byMedium[medium] ?? 0);
+        for (const medium of [...least.byMedium.keys(), ...found.byMedium.keys()]) {
+          const both = Math.min(least.byMedium.get(medium) ?? 0, found.byMedium.get(medium) ?? 0);
+          least.byMedium.set(medium, both);
         }
       }
     }
-    return least ?? { blocks: 0, tokens: 0, byMedium: {} };
+    if (least === undefined) return { blocks: 0, tokens: 0, byMedium: {} };
+    return { ...least, byMedium: Object.fromEntries(least.byMedium) };
   }
 
   /**
@@ -126,7 +127,7 @@ export class CachePicture {
 interface GroupMatch {
   blocks: number;
   tokens: number;
-  byMedium: Record<string, number>;
+  byMedium: Map<string, number>;
 }
 
 class PictureGroup {
@@ -174,10 +175,10 @@ class PictureGroup {
   }
 
   match(tokenIds: readonly number[], names: PictureNames, blockTokens: number): GroupMatch {
-    const byMedium: Record<string, number> = {};
+    const byMedium = new Map<string, number>();
     const { places, tailTokens } = this.walk(tokenIds, names, blockTokens);
     places.forEach((media, block) => {
-      for (const medium of media) if ((byMedium[medium] ?? 0) === block) byMedium[medium] = block + 1;
+      for (const medium of media) if ((byMedium.get(medium) ?? 0) === block) byMedium.set(medium, block + 1);
     });
     return { blocks: places.length, tokens: places.length * blockTokens + tailTokens, byMedium };
   }
@@ -206,9 +207,9 @@ class PictureGroup {
     }
   }
 
-  count(counts: Record<string, number>): void {
+  count(counts: Map<string, number>): void {
     for (const { media } of this.#blocks.values()) {
-      for (const medium of media) counts[medium] = (counts[medium] ?? 0) + 1;
+      for (const medium of media) counts.set(medium, (counts.get(medium) ?? 0) + 1);
     }
   }
 

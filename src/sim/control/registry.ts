@@ -74,14 +74,15 @@ function checkValue(field: string, value: unknown, rule: ParameterRule): Paramet
       if (typeof value !== 'object' || value === null || Array.isArray(value)) {
         throw configError(field, `is ${JSON.stringify(value)}`, 'Give it a number for each name.');
       }
-      const checked: Record<string, number> = {};
-      for (const [name, each] of Object.entries(value)) {
-        if (rule.names !== undefined && !rule.names.includes(name)) {
-          throw unknownName(`${field}.${name}`, name, rule.names);
-        }
-        checked[name] = checkNumber(`${field}.${name}`, each, rule.each);
-      }
-      return checked;
+      // classes and tenants are named by users, who may call one `__proto__`
+      return Object.fromEntries(
+        Object.entries(value).map(([name, each]) => {
+          if (rule.names !== undefined && !rule.names.includes(name)) {
+            throw unknownName(`${field}.${name}`, name, rule.names);
+          }
+          return [name, checkNumber(`${field}.${name}`, each, rule.each)];
+        }),
+      );
     }
   }
 }

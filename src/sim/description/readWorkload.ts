@@ -191,20 +191,20 @@ function readServeGen(node: SpecNode): ServeGenSpec {
 
 function readTargets(root: SpecNode): Record<string, SloTargets> {
   const section = root.section('goodput_slo_targets');
-  const targets: Record<string, SloTargets> = {};
+  const targets = new Map<string, SloTargets>();
   for (const name of section?.keys() ?? []) {
     const one = section!.section(name);
     const ttftMs = one?.optionalNumber('ttft_ms', { min: 0 });
     const itlMs = one?.optionalNumber('itl_ms', { min: 0 });
     const e2eMs = one?.optionalNumber('e2e_ms', { min: 0 });
     one?.close();
-    targets[name] = {
+    targets.set(name, {
       ...(ttftMs === undefined ? {} : { ttftMs }),
       ...(itlMs === undefined ? {} : { itlMs }),
       ...(e2eMs === undefined ? {} : { e2eMs }),
-    };
+    });
   }
-  return targets;
+  return Object.fromEntries(targets);
 }
 
 /**

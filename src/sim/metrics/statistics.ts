@@ -99,10 +99,16 @@ export interface Targets {
 /** Targets by SLO class; `default` is for requests without one. */
 export type TargetsByClass = Readonly<Record<string, Targets>>;
 
+/** Targets of a request by its class, which may have any name; undefined where that has none. */
+export function targetsOf(table: RequestTable, row: number, targets: TargetsByClass): Targets | undefined {
+  const name = classOf(table, row);
+  return Object.hasOwn(targets, name) ? targets[name] : undefined;
+}
+
 /** Whether the row of a request holds all targets of its class. A target that is left out always holds. */
 export function meetsTargets(table: RequestTable, row: number, targets: TargetsByClass): boolean {
   if (table.status[row] !== Status.COMPLETED) return false;
-  const { ttftUs = Infinity, itlUs = Infinity, e2eUs = Infinity } = targets[classOf(table, row)] ?? {};
+  const { ttftUs = Infinity, itlUs = Infinity, e2eUs = Infinity } = targetsOf(table, row, targets) ?? {};
   return table.firstTokenUs[row] <= ttftUs && table.meanGapUs(row) <= itlUs && table.e2eUs[row] <= e2eUs;
 }
 
@@ -112,7 +118,7 @@ export function metTargets(
   row: number,
   targets: TargetsByClass,
 ): Readonly<Partial<Record<'ttft' | 'tpot' | 'e2e', boolean>>> {
-  const { ttftUs, itlUs, e2eUs } = targets[classOf(table, row)] ?? {};
+  const { ttftUs, itlUs, e2eUs } = targetsOf(table, row, targets) ?? {};
   const completed = table.status[row] === Status.COMPLETED;
   return {
     ...(ttftUs === undefined ? {} : { ttft: completed && table.firstTokenUs[row] <= ttftUs }),

@@ -282,20 +282,20 @@ export function goodputOf(
   );
   const names = Object.keys(targets).sort();
   if (names.length === 0) return undefined;
-  const perClass: Record<string, ClassGoodput> = {};
+  const perClass = new Map<string, ClassGoodput>();
   let good = 0;
   let injected = 0;
   for (const name of names) {
     const { result, goodRequests } = ofClass(table, name, targets[name], durationS);
     if (result.count === 0) continue;
-    perClass[name] = result;
+    perClass.set(name, result);
     good += goodRequests;
     injected += result.count;
   }
   return {
     goodput_rps: durationS > 0 ? good / durationS : 0,
     slo_attainment: injected === 0 ? 0 : good / injected,
-    per_class: perClass,
+    per_class: Object.fromEntries(perClass),
   };
 }
 

@@ -72,6 +72,12 @@ describe('a mistake', () => {
       /--routing-parameters prefixCacheAfinity is not known.*prefixCacheAffinity/,
     ],
     [
+      '--routing-policy weighted --routing-parameters constructor=1',
+      /--routing-parameters constructor is not known/,
+    ],
+    ['--routing-policy weighted --routing-scorers __proto__:1', /not known.*__proto__/],
+    ['--routing-policy weighted --routing-scorers queue-depth:1,toString:1', /not known.*toString/],
+    [
       '--admission-policy concurrency --admission-parameters kind=token',
       /--admission-parameters kind is not known.*tokens/,
     ],
