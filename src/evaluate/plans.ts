@@ -23,7 +23,7 @@ import {
 } from '../evolve/fitness/objectives.ts';
 import { inputError, systemReason } from '../files/inputErrors.ts';
 import { readText } from '../files/inputs.ts';
-import { anyText, fields, knownName, listOf, oneName, readBy } from '../files/schema.ts';
+import { anyNames, anyText, fields, knownName, listOf, oneName, readBy } from '../files/schema.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, requireFraction, requireInteger, TierKVError, unknownName } from '../runtime/errors.ts';
@@ -256,9 +256,7 @@ const planFields = fields({
   workloads: listOf(anyText, 'paths of specifications'),
   latencyModels: v.optional(listOf(oneName(latencyBackends), 'models of time')),
   /** A description, which `askedFor` checks. */
-  deployment: v.optional(
-    v.record(v.string(), v.unknown(), 'Describe it as simulate of tierkv/simulate takes it.'),
-  ),
+  deployment: v.optional(anyNames<unknown>('Describe it as simulate of tierkv/simulate takes it.')),
   args: v.optional(listOf(anyText, 'arguments of simulate')),
   suites: v.optional(
     fields({

@@ -4,7 +4,7 @@
  */
 
 import * as v from 'valibot';
-import { fields, readBy } from '../files/schema.ts';
+import { anyNames, fields, readBy } from '../files/schema.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { BlockKeys, KeyChain, type KVDtype, kvLayout, TierKVError } from '../runtime/index.ts';
 import { wordsOf } from '../runtime/log/decisionSink.ts';
@@ -49,7 +49,7 @@ const schema = fields({
     blockTokens: count,
   }),
   epoch: v.optional(count),
-  extras: v.optional(v.record(v.string(), text, 'Give it names and texts.')),
+  extras: v.optional(anyNames<string>('Give it names and texts.')),
   otherTenants: v.optional(texts),
   otherModels: v.optional(texts),
 });

@@ -92,6 +92,16 @@ export function fields<E extends v.ObjectEntries>(entries: E): v.StrictObjectSch
   return v.strictObject(entries, `Give it the fields ${Object.keys(entries).join(', ')}.`);
 }
 
+/**
+ * An object of any names, whose values are checked by what takes it. `v.record` would leave out `constructor` and other
+ * names that every object has.
+ */
+export function anyNames<T>(remedy: string): v.GenericSchema<Readonly<Record<string, T>>> {
+  const holds = (value: unknown): boolean =>
+    typeof value === 'object' && value !== null && !Array.isArray(value);
+  return v.custom<Readonly<Record<string, T>>>(holds, remedy);
+}
+
 /** A list with one entry or more. @param what its entries are, in the plural */
 export function listOf<S extends v.GenericSchema>(
   each: S,

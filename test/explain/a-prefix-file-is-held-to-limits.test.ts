@@ -15,6 +15,17 @@ it('a byte-order mark is skipped', () => {
   expect(readPrefix(`\ufeff${good}`, 'p.json').blocks).toBe(1);
 });
 
+it('extras of any name enter the keys', () => {
+  const keysWith = (extras: string): string =>
+    readPrefix(good.replace('"tenant"', `"extras":${extras},"tenant"`), 'p.json').keys.join();
+  const plain = keysWith('{}');
+  for (const name of ['adapter', 'constructor', '__proto__']) {
+    expect(keysWith(`{"${name}":"math"}`), name).not.toBe(plain);
+    expect(() => keysWith(`{"${name}":7}`), name).toThrow(new RegExp(`extras\\.${name} is 7`));
+  }
+  expect(() => keysWith('[]')).toThrow(/extras is \[\].*names and texts/);
+});
+
 it.each([
   ['nests lists', `{"tokens":${'['.repeat(300_000)}${']'.repeat(300_000)}}`],
   ['not valid JSON', '{"tokens":['],
