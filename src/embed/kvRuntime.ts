@@ -188,7 +188,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory cannot be had */
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
-    return new KVRuntime(await assembleRuntime(config));
+    return assembleRuntime(config, (parts) => new KVRuntime(parts));
   }
 
   private constructor(parts: RuntimeParts) {
