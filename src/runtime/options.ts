@@ -44,10 +44,10 @@ export function requireOptions<Options extends object>(
   nullable: readonly string[] = [],
 ): Options {
   requireObject(options, field, code);
-  for (const name of Object.keys(options)) {
+  for (const [name, value] of Object.entries(options)) {
     const full = field === 'options' || field === 'config' ? name : `${field}.${name}`;
     if (names.includes(name)) {
-      if (Reflect.get(options, name) !== null || nullable.includes(name)) continue;
+      if (value !== null || nullable.includes(name)) continue;
       throw new TierKVError(code, `${full} is null. Give it a value, or leave it out if it has a default.`, {
         field: full,
       });

@@ -137,11 +137,11 @@ describe('options', () => {
     ['live caches below 0', { liveCaches: -1 }, 'liveCaches', /not an integer/],
     ['a report that is not a function', { report: 1 }, 'report', /report must be a function/],
     ['another module', { transformers: {} }, 'transformers', /transformers has no Tensor/],
-    ['null for a module', { transformers: null }, 'transformers', /transformers has no Tensor/],
+    ['null for a module', { transformers: null }, 'transformers', /transformers is null/],
     ['extras that are a text', { extras: 'lora' }, 'extras', /extras must be an object, and it is "lora"/],
     ['a text for a number', { secretKey, blockTokens: '5' }, 'blockTokens', /is "5", not an integer/],
     ['migration by a name', { secretKey, migration: 'on' }, 'migration', /migration must be an object/],
-    ['null for a runtime', { secretKey, runtime: null }, 'runtime', /runtime must be a KVRuntime/],
+    ['null for a runtime', { secretKey, runtime: null }, 'runtime', /runtime is null/],
     ['no secret', {}, 'secretKey', /secretKey is missing/],
   ])('%s', async (_, options, field, message) => {
     const { model, directory } = decoder;

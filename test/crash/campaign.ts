@@ -232,7 +232,10 @@ async function verify(
 }
 
 function isNoStore(error: unknown): boolean {
-  return error instanceof Error && /holds no tierkv\.blocks/.test(error.message);
+  return (
+    error instanceof Error &&
+    /holds no tierkv\.blocks|, and no records: tierkv\.blocks is/.test(error.message)
+  );
 }
 
 /** Checks that a start serves what was seen from outside. */

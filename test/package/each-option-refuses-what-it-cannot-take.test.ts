@@ -178,12 +178,20 @@ it('a wrong element of a list, and a wrong value behind right ones, is named', a
     workload: { preset: 'chatbot', rate: 1 },
     targets: { ttft_p99: 500 },
   };
-  const refused: readonly [field: string, call: () => unknown][] = [
-    ['backends[0]', () => Gateway.open({ backends: [null], port: 0 } as never)],
-    ['backends[0].url', () => Gateway.open({ backends: [{ url: Symbol('s') }], port: 0 } as never)],
-    ['prices', () => plan({ ...question, prices: null } as never, { runner: noRunner as never })],
+  const refused: readonly [field: string, code: string, call: () => unknown][] = [
+    ['backends[0]', 'TKV_INPUT', () => Gateway.open({ backends: [null], port: 0 } as never)],
+    [
+      'backends[0].url',
+      'TKV_INPUT',
+      () => Gateway.open({ backends: [{ url: Symbol('s') }], port: 0 } as never),
+    ],
+    [
+      'prices',
+      'TKV_CONFIG',
+      () => plan({ ...question, prices: null } as never, { runner: noRunner as never }),
+    ],
   ];
-  for (const [field, call] of refused) {
-    expect(await failureOf(call)).toMatchObject({ code: 'TKV_INPUT', field });
+  for (const [field, code, call] of refused) {
+    expect(await failureOf(call)).toMatchObject({ code, field });
   }
 });

@@ -145,7 +145,9 @@ it('invalid extras are refused by name, and nothing has begun', async () => {
     ['extras.image.fromToken', { image: { value: 'x', fromToken: -1 } }],
     ['extras.image.fromTokn', { image: { value: 'x', fromTokn: 1 } }],
   ] as const) {
-    const refused = { code: 'TKV_INPUT', field };
+    // a request of the scheduler names itself where one of its fields is null
+    const named = extras === null ? expect.stringMatching(/^(request\.)?extras$/) : field;
+    const refused = { code: 'TKV_INPUT', field: named };
     const options = { tenant, extras } as never;
     await expect(kv.begin(tokens, options)).rejects.toMatchObject(refused);
     for (const call of [
