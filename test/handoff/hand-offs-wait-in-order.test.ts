@@ -1,4 +1,4 @@
-/** Hand-offs that fetch at a time are as many as may, and those that wait go in the order of their calls. */
+/** Hand-offs that fetch at a time are as many as may, and others go in the order of their calls. */
 
 import { expect, it, vi } from 'vitest';
 import { BlockPort } from '../../src/embed/blockPort.ts';
