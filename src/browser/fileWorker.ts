@@ -10,8 +10,14 @@ const handles: FileSystemSyncAccessHandle[] = [];
 
 const calls: FileCalls = {
   async take(file, from) {
-    handles[file] = await openHandle(from);
-    return handles[file].getSize();
+    const handle = await openHandle(from);
+    try {
+      handles[file] = handle;
+      return handle.getSize();
+    } catch (error) {
+      handle.close(); // the page takes the file for one that is not open
+      throw error;
+    }
   },
   letGo: (file) => handles[file].close(),
   read(file, length, at) {

@@ -181,7 +181,12 @@ class OpfsFolder implements StoreFolder {
       const handle = await this.#directory.getFileHandle(name, { create: how !== 'kept' });
       await file.take(handle);
     });
-    if (how !== 'kept') file.truncate(0);
+    try {
+      if (how !== 'kept') file.truncate(0);
+    } catch (error) {
+      await file.letGo(); // a handle that stays open keeps the file from all others
+      throw error;
+    }
     this.#open.set(name, file);
     return file;
   }

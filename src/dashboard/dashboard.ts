@@ -49,23 +49,24 @@ export interface Dashboard {
 
 /**
  * The dashboard of a runtime, live. A frame a second is taken as long as it is open, whether or not a page looks.
- * @throws TKV_CONFIG for invalid options, or without vega
+ * @throws TKV_CONFIG for invalid options, or without vega; TKV_STATE for a runtime that is closed
  */
 export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
   requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
   const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
+  if (kv.isClosed) throw new TierKVError('TKV_STATE', 'kv is closed. Open another runtime.', { field: 'kv' });
   const watch = watchRuntime(kv);
+  const history = new FrameHistory(HISTORY_FRAMES);
+  const head = (): ReturnType<typeof headOf> =>
+    headOf(watch.cache, { mode: 'live', title, limits, note: '' });
+  const pages = new PageServer({ head, frames: () => history.frames }, access);
   const maker = new FrameMaker({
     cache: watch.cache,
     requests: watch.requests,
     queue: () => watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.waitingForRoom },
     owners: () => watch.owners(),
   });
-  const history = new FrameHistory(HISTORY_FRAMES);
-  const head = (): ReturnType<typeof headOf> =>
-    headOf(watch.cache, { mode: 'live', title, limits, note: '' });
-  const pages = new PageServer({ head, frames: () => history.frames }, access);
   const take = (): void => {
     const frame = maker.frame(kv.nowUs());
     history.push(frame);

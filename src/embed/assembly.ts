@@ -22,7 +22,7 @@ import { ManagerLoop, processAlarm } from './managerLoop.ts';
 import { CacheEvents, type DecisionLogFile, openDecisionLog, RequestObservers } from './observability.ts';
 import { releaseSequence } from './partialPrefill.ts';
 import { ComputingBlocks } from './sequenceState.ts';
-import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
+import { OpenParts, type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
 import { SharingGroups, TenantChains, TenantOwners } from './tenancy.ts';
 
 export interface RuntimeParts {
@@ -38,8 +38,14 @@ export interface RuntimeParts {
   readonly closing: AbortController;
 }
 
-/** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
-export async function assembleRuntime(given: KVRuntimeConfig): Promise<RuntimeParts> {
+/**
+ * @param make makes the runtime, which closes the parts from then on. Whatever fails before, what was opened is closed
+ * @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had
+ */
+export async function assembleRuntime<Runtime>(
+  given: KVRuntimeConfig,
+  make: (parts: RuntimeParts) => Runtime,
+): Promise<Runtime> {
   const config = checkedRuntimeConfig(given);
   const { layout, layerGroups, secretKey, epoch = 0, model, extras = {} } = config;
   const notice = guarded(config.notice);
@@ -59,14 +65,15 @@ export async function assembleRuntime(given: KVRuntimeConfig): Promise<RuntimePa
   const memory = await tableMemory();
   const notes = new BlockNotes(secretKey);
   const noteOf = book === undefined ? undefined : noteFrom(book, notes);
+  await using opened = new OpenParts();
   const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig, notice);
+  opened.defer(() => log?.close());
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
     const facts = factsOf(config, units, pace, noteOf);
-    stores = await openStores({ ...tierOptionsOf(config), facts, notice }, manager);
+    stores = opened.use(await openStores({ ...tierOptionsOf(config), facts, notice }, manager));
   } catch (error) {
-    log?.close();
     throw inConfigNames(error);
   }
   const events = new CacheEvents(
@@ -78,17 +85,21 @@ export async function assembleRuntime(given: KVRuntimeConfig): Promise<RuntimePa
   const nowUs = engine.nowUs.bind(engine);
   const moves = new BlockMoves(manager);
   const migration = runtimeMigration(config.migration, manager, moves, nowUs, processAlarm);
+  opened.defer(() => migration?.stop());
   const loop = new ManagerLoop(manager, engine, {
     also: { ...events.listener, ...migration?.listener, ...moves.listener },
   });
+  const keeper = new DeviceKeeper(manager, stores, loop, notice);
+  opened.defer(() => keeper.close());
   const recovered = adoptRecovered(manager, stores, nowUs());
   const closing = new AbortController();
+  opened.defer(() => closing.abort());
   const admission = new AdmissionQueue();
   loop.onRoom(() => admission.roomFreed());
   const context: RequestContext = {
     manager,
     loop,
-    keeper: new DeviceKeeper(manager, stores, loop, notice),
+    keeper,
     chains,
     units,
     blockTokens: layout.blockTokens,
@@ -123,7 +134,9 @@ export async function assembleRuntime(given: KVRuntimeConfig): Promise<RuntimePa
       );
     }
   }
-  return { config, stores, context, events, log, restored, closing };
+  const runtime = make({ config, stores, context, events, log, restored, closing });
+  opened.move();
+  return runtime;
 }
 
 // Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, how they

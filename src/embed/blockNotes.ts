@@ -173,7 +173,7 @@ export async function readNotes(
       try {
         note = await tier.notes.read(entry);
       } catch (error) {
-        if (!isTold) {
+        if (!isTold && !signal.aborted) {
           isTold = true;
           notice(
             `blocks of an earlier run are not announced: ${error instanceof Error ? error.message : error}`,

@@ -188,7 +188,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory cannot be had */
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
-    return new KVRuntime(await assembleRuntime(config));
+    return assembleRuntime(config, (parts) => new KVRuntime(parts));
   }
 
   private constructor(parts: RuntimeParts) {
@@ -621,9 +621,10 @@ export class KVRuntime implements AsyncDisposable {
    * Continuous batching on this runtime: which requests run in each step, with how many tokens, in which
    * blocks. There is one at a time.
    * @throws TKV_CONFIG for a setting that is wrong or that a runtime cannot keep, TKV_STATE while another one
-   * is open
+   * is open, and when the runtime is closed
    */
   scheduler(config: KVSchedulerConfig = {}): KVScheduler {
+    this.#requireOpen();
     requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
     if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
       throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
@@ -645,8 +646,9 @@ export class KVRuntime implements AsyncDisposable {
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
-  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. */
+  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. @throws TKV_STATE when closed */
   blockPort(): BlockPort {
+    this.#requireOpen();
     return new BlockPort(this.#context, this.stores, this.#config);
   }
 
@@ -656,8 +658,10 @@ export class KVRuntime implements AsyncDisposable {
    * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`. What
    * an observer throws hurts no request: `notice` is told the first time.
    * @returns unsubscribe
+   * @throws TKV_STATE when the runtime is closed, since nothing more happens then
    */
   observe(observer: RuntimeObserver): () => void {
+    this.#requireOpen();
     const { blocks, requests } = requireOptions(observer, runtimeObserverNames, 'observer');
     for (const name of runtimeObserverNames) {
       const given = observer[name];
@@ -792,6 +796,11 @@ export class KVRuntime implements AsyncDisposable {
     return saveDurably(this.#context, this.stores);
   }
 
+  /** Whether `close` was called. */
+  get isClosed(): boolean {
+    return this.#closing.signal.aborted;
+  }
+
   /**
    * Closes the runtime: every `begin` and `recover`, new or waiting, rejects with TKV_STATE, transfers under
    * way come to their end or their deadline, and then the stores are closed. Make no other call after it.
@@ -803,6 +812,11 @@ export class KVRuntime implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  /** For calls that open a part of the runtime. @throws TKV_STATE when it is closed */
+  #requireOpen(): void {
+    this.#closing.signal.throwIfAborted();
   }
 
   async #close(): Promise<void> {

@@ -39,7 +39,7 @@ import { resolvePoolConfig } from '../views/poolConfig.ts';
 import { adoptRecovered, storeIdentity } from './assembly.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
 import { ManagerLoop } from './managerLoop.ts';
-import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
+import { OpenParts, type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
 
 export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
 export type StorageTier = (typeof storageTiers)[number];
@@ -182,7 +182,11 @@ export interface OpenTiers {
   readonly backends: readonly StorageBackend[];
 }
 
-export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers> {
+/** @param make makes what closes the tiers from then on. Whatever fails before, what was opened is closed */
+export async function openTiers<Storage>(
+  config: TieredStorageConfig,
+  make: (tiers: OpenTiers) => Storage,
+): Promise<Storage> {
   requireOptions(config, tieredStorageConfigNames, 'config', 'TKV_CONFIG');
   requireObject(config.pool, 'pool', 'TKV_CONFIG');
   const set = tierSet(config.tiers);
@@ -201,15 +205,19 @@ export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers>
   await requireMachineHolds(resolvePoolConfig(poolConfig).manager, { nvme: filesOf(nvme) });
   const pool = new MultiGranularKVPool(poolConfig, config.sink ?? null);
   const { manager } = pool;
-  const stores = await openStores(storeConfig(config, pool, nvme), manager);
+  await using opened = new OpenParts();
+  const stores = opened.use(await openStores(storeConfig(config, pool, nvme), manager));
   const loop = new ManagerLoop(manager, stores.engine, { also: pool.listener });
   const keeper = new DeviceKeeper(manager, stores, loop, guarded(config.notice));
+  opened.defer(() => keeper.close());
   adoptRecovered(manager, stores, stores.engine.nowUs());
   const backends = manager.tiers.map((tier, position) => {
-    const opened = stores.tiers.get(tierName(tier)) as OpenedTier; // a configured tier has a store
-    return new StoreBackend(() => opened.store, manager, position);
+    const part = stores.tiers.get(tierName(tier)) as OpenedTier; // a configured tier has a store
+    return new StoreBackend(() => part.store, manager, position);
   });
-  return { set, pool, stores, loop, keeper, backends };
+  const storage = make({ set, pool, stores, loop, keeper, backends });
+  opened.move();
+  return storage;
 }
 
 function storeConfig(

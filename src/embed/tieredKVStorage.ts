@@ -92,7 +92,7 @@ export class TieredKVStorage implements AsyncDisposable {
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
   static async open(config: TieredStorageConfig): Promise<TieredKVStorage> {
-    return new TieredKVStorage(config, await openTiers(config));
+    return openTiers(config, (tiers) => new TieredKVStorage(config, tiers));
   }
 
   /** The device that holds HBM, for kernels that write blocks themselves. Another one after a loss. */

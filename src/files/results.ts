@@ -137,6 +137,19 @@ function writeParts(handle: number, { target, parts }: Result): void {
   flush();
 }
 
+/** A new file with the permissions of the one that it will replace, where that is there. It never has more than those. */
+function newFileAs(draft: string, replaced: string): number {
+  const mode = fs.statSync(replaced, { throwIfNoEntry: false })?.mode;
+  if (mode === undefined) return fs.openSync(draft, 'wx');
+  const handle = fs.openSync(draft, 'wx', mode & 0o777);
+  try {
+    fs.fchmodSync(handle, mode & 0o777); // a new file lacks what the process masks
+  } catch {
+    // a file system without permissions
+  }
+  return handle;
+}
+
 /** Writes to a new file beside the target, or through a target that cannot be replaced. */
 class Draft {
   readonly #target: string;
@@ -152,7 +165,7 @@ class Draft {
       ? path.join(path.dirname(file), `.${path.basename(file)}.${randomBytes(6).toString('hex')}.part`)
       : undefined;
     const handle = system(result.target, () =>
-      this.#draft === undefined ? openToWrite(file, 'a') : fs.openSync(this.#draft, 'wx'),
+      this.#draft === undefined ? openToWrite(file, 'a') : newFileAs(this.#draft, file),
     );
     try {
       writeParts(handle, result);

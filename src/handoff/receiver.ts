@@ -199,15 +199,15 @@ export class HandoffReceiver implements AsyncDisposable {
       const over = await this.#turn(signal);
       if (over !== undefined) end = { ...over, ...nothing };
       else {
-        this.#under++;
         try {
           end =
             reference.way === 'shared'
               ? await this.#lookUp(prompt, tokens, who)
               : await this.#fetch(reference, prompt, signal);
         } finally {
-          this.#under--;
-          this.#waiting.shift()?.();
+          const next = this.#waiting.shift();
+          if (next === undefined) this.#under--;
+          else next(); // the place is the next one's at once: a call that comes now stands behind all that wait
         }
       }
     }
@@ -216,35 +216,33 @@ export class HandoffReceiver implements AsyncDisposable {
     return told;
   }
 
-  /** Waits until others leave room. @returns how it has ended, where it ends before */
+  /** Takes a place, in the order of the calls. @returns how it has ended, where it ends before and has none */
   async #turn(signal: AbortSignal | undefined): Promise<Pick<HandoffEnd, 'outcome' | 'reason'> | undefined> {
     const { atOnce, deadlineMs } = this.#limits;
-    let over: Pick<HandoffEnd, 'outcome' | 'reason'> | undefined;
-    let wake = (): void => {};
-    const leave = (reason: string): void => {
-      over = { outcome: 'late', reason };
-      const at = this.#waiting.indexOf(wake);
-      if (at !== -1) this.#waiting.splice(at, 1);
-      wake();
+    const calledOff = { outcome: 'late', reason: 'the request was called off' } as const;
+    if (signal?.aborted === true) return calledOff;
+    if (this.#under < atOnce) {
+      this.#under++;
+      return undefined;
+    }
+    const turn = Promise.withResolvers<Pick<HandoffEnd, 'outcome' | 'reason'> | undefined>();
+    const take = (): void => turn.resolve(undefined);
+    const leave = (over: Pick<HandoffEnd, 'outcome' | 'reason'>): void => {
+      const at = this.#waiting.indexOf(take);
+      if (at === -1) return; // it has its place already, and ends there
+      this.#waiting.splice(at, 1);
+      turn.resolve(over);
     };
-    const onAbort = (): void => leave('the request was called off');
-    const cancel = runningClock.alarm(deadlineMs, () =>
-      leave(`it waited more than ${deadlineMs} ms for others`),
-    );
+    this.#waiting.push(take);
+    const onAbort = (): void => leave(calledOff);
+    const reason = `it waited more than ${deadlineMs} ms for others`;
+    const cancel = runningClock.alarm(deadlineMs, () => leave({ outcome: 'late', reason }));
     signal?.addEventListener('abort', onAbort, { once: true });
-    if (signal?.aborted === true) onAbort();
     try {
-      while (this.#under >= atOnce && over === undefined) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-          this.#waiting.push(wake);
-        });
-      }
-      return over;
+      return await turn.promise;
     } finally {
       cancel();
       signal?.removeEventListener('abort', onAbort);
-      if (over !== undefined) this.#waiting.shift()?.(); // it may have been woken in the place of another one
     }
   }
 

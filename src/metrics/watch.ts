@@ -42,7 +42,12 @@ export class RuntimeWatch implements Watched, MetricSource {
     this.#shared = shared === undefined ? undefined : [...tiers.keys()][shared.position];
     this.cache = new CacheMeasures(kv.manager);
     this.requests = new RequestMeasures(this.cache, tenantsMost);
-    this.#stop = kv.observe({ requests: this.requests });
+    try {
+      this.#stop = kv.observe({ requests: this.requests });
+    } catch (error) {
+      this.cache.close();
+      throw error;
+    }
   }
 
   scheduler(): ReturnType<Watched['scheduler']> {
@@ -87,7 +92,8 @@ const watches: WeakMap<KVRuntime, RuntimeWatch> = new WeakMap();
 
 /**
  * Watches the runtime from now on, at a cost of well under a microsecond a block. Called again it gives the same watch.
- * @throws TKV_CONFIG for options that are wrong, or differ from the options that the runtime is watched with
+ * @throws TKV_CONFIG for options that are wrong, or differ from the options that the runtime is watched with; TKV_STATE
+ * for a runtime that was closed before it was watched
  */
 export function watchRuntime(kv: KVRuntime, options: WatchOptions = {}): RuntimeWatch {
   requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });

@@ -2,7 +2,7 @@
 
 import type { TierFacts } from '../backends/tierRow.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
-import { openStores } from '../embed/stores.ts';
+import { OpenParts, openStores } from '../embed/stores.ts';
 import { type KVManager, Outcome } from '../runtime/index.ts';
 import { inOptionNames } from '../simulate/optionNames.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
@@ -18,11 +18,13 @@ export async function openTiers(
   const { notice } = listener;
   const known = sharesOf(options) ? { facts } : {};
   const rows = tierOptionsOf(options.tiers, () => 0);
+  await using opened = new OpenParts();
   const stores = await openStores({ ...rows, notice, ...known }, manager).catch((error) => {
     throw inOptionNames(tierFieldOptions(), error);
   });
+  opened.use(stores);
   const { engine, pool, shared } = stores;
-  return {
+  const tiers: ReplayTiers = {
     driver: engine,
     advance: null,
     nowUs: () => 1000 * performance.now(),
@@ -34,6 +36,8 @@ export async function openTiers(
     traffic: () => trafficOf(engine.traffic()),
     [Symbol.asyncDispose]: () => stores[Symbol.asyncDispose](),
   };
+  opened.move();
+  return tiers;
 }
 
 /** Blocks of a replay are patterns of the trace's ids: all replays share them, and there is nothing to hide. */

@@ -271,6 +271,7 @@ export class BlockMoves {
   readonly #waiting: Map<string, ((end: MoveEnd) => void)[]> = new Map();
 
   constructor(manager: KVManager) {
+    requireShapes({ manager }, { manager: { move: 'function' } });
     this.#manager = manager;
   }
 
@@ -377,6 +378,7 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
 
   /** @param moves gets the ends of moves from the manager's listener */
   constructor(manager: KVManager, moves: BlockMoves) {
+    requireShapes({ manager, moves }, { manager: { cachedBlocks: 'function' }, moves: { move: 'function' } });
     this.#manager = manager;
     this.#moves = moves;
     this.tiers = manager.config.tiers.map(({ tier, capacityBytes }) => ({ tier, capacityBytes }));

@@ -43,7 +43,7 @@ test.each(shapes)('bits are the same in both directions (%s)', async (_, shape) 
     software.live.waitFor(() => readBuffer(device, from, bytes));
   const before = [random(8 * blockBytes), random(8 * blockBytes)];
   const slabs = before.map(buffer);
-  const copies = await DeviceCopies.open(device, slabs, layout);
+  const copies = await DeviceCopies.open(software.live, slabs, layout);
 
   // 70 tokens: the last six are in no block
   const tokens = 70;
@@ -81,10 +81,14 @@ test('tensors above what a device can have are an error', async () => {
   const { device } = software.live;
   const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 16, dtype: 'f32', blockTokens: 16 });
   const slab = device.createBuffer({ size: 16 * layout.blockBytes, usage: STORAGE_AND_COPIES });
-  const copies = await DeviceCopies.open(device, [slab], layout);
+  const copies = await DeviceCopies.open(software.live, [slab], layout);
   const tokens = Math.ceil(device.limits.maxStorageBufferBindingSize / layout.rowBytes) + 16;
   await expect(
     software.live.waitFor(() => copies.gather([{ index: 0, slab: 0, offsetBytes: 0 }], tokens)),
   ).rejects.toThrow(expect.objectContaining({ code: 'TKV_DEVICE', field: 'hbmBytes' }));
+  expect(software.live.deviceErrors, 'told to the caller, and no error of the device').toEqual({
+    count: 0,
+    last: '',
+  });
   slab.destroy();
 });

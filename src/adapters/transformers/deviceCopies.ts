@@ -6,7 +6,7 @@
  * device's queue before a call returns, ahead of all that is submitted later.
  */
 
-import { BufferUsage, writeWords } from '../../backends/webgpu/device.ts';
+import { BufferUsage, type LiveDevice, writeWords } from '../../backends/webgpu/device.ts';
 import { shaderSource } from '../../backends/webgpu/kernels.ts';
 import { computeShaders } from '../../backends/webgpu/shaderTexts.ts';
 import { dispatchMany, type PagedPipeline, pagedPipeline } from '../../compute/kernelText.ts';
@@ -37,6 +37,7 @@ function unitOf({ rowBytes }: KVLayout): 4 | 8 | 16 {
 
 export class DeviceCopies {
   readonly device: GPUDevice;
+  readonly #live: LiveDevice;
   /** The pool's buffers. */
   readonly slabs: readonly GPUBuffer[];
   readonly #layout: KVLayout;
@@ -45,12 +46,13 @@ export class DeviceCopies {
   readonly #scatter: PagedPipeline;
 
   private constructor(
-    { device, slabs, layout }: { device: GPUDevice; slabs: readonly GPUBuffer[]; layout: KVLayout },
+    { live, slabs, layout }: { live: LiveDevice; slabs: readonly GPUBuffer[]; layout: KVLayout },
     unitBytes: number,
     gather: PagedPipeline,
     scatter: PagedPipeline,
   ) {
-    this.device = device;
+    this.device = live.device;
+    this.#live = live;
     this.slabs = slabs;
     this.#layout = layout;
     this.#unitBytes = unitBytes;
@@ -59,7 +61,8 @@ export class DeviceCopies {
   }
 
   /** @throws TKV_DEVICE if the device does not compile the kernels */
-  static async open(device: GPUDevice, slabs: readonly GPUBuffer[], layout: KVLayout): Promise<DeviceCopies> {
+  static async open(live: LiveDevice, slabs: readonly GPUBuffer[], layout: KVLayout): Promise<DeviceCopies> {
+    const { device } = live;
     const unitBytes = unitOf(layout);
     const { blockTokens, kvHeads, kvStrideBytes, headStrideBytes } = layout;
     const stored = { 4: 'u32', 8: 'vec2<u32>', 16: 'vec4<u32>' }[unitBytes];
@@ -81,7 +84,7 @@ export class DeviceCopies {
       kernel('gatherHeads', read, write),
       kernel('scatterHeads', write, read),
     ]);
-    return new DeviceCopies({ device, slabs, layout }, unitBytes, gather, scatter);
+    return new DeviceCopies({ live, slabs, layout }, unitBytes, gather, scatter);
   }
 
   /**
@@ -116,9 +119,13 @@ export class DeviceCopies {
     return this.#checked(() => this.#run(this.#scatter, tensors, tokens, places));
   }
 
-  /** Work that fails leaves zeros or what was there before: it is an error, and nothing of it is used. */
+  /**
+   * Work that fails leaves zeros or what was there before: it is an error, and nothing of it is used. Its scopes are this
+   * package's: what they catch is told here, and does not count as an error of the device.
+   */
   async #checked(act: () => void): Promise<void> {
     const { device } = this;
+    const live = this.#live;
     device.pushErrorScope('validation');
     device.pushErrorScope('out-of-memory');
     let problem: unknown;
@@ -127,12 +134,15 @@ export class DeviceCopies {
     } catch (error) {
       problem = error;
     }
-    const [memory, validation] = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
-    const cause = problem ?? memory ?? validation;
+    const [memory, validation] = await Promise.all([live.popOwnScope(), live.popOwnScope()]).catch(
+      (error: unknown) => [error], // the device is lost
+    );
+    const cause = problem ?? memory ?? validation ?? null;
     if (cause === null) return;
+    const reason = live.lostReason || (cause as Error).message.split('\n')[0];
     throw new TierKVError(
       'TKV_DEVICE',
-      `The device does not copy keys and values (${(cause as Error).message.split('\n')[0]}). Use shorter prompts, or leave hbmBytes out.`,
+      `The device does not copy keys and values (${reason}). Use shorter prompts, or leave hbmBytes out.`,
       { field: 'hbmBytes', cause },
     );
   }

@@ -404,14 +404,19 @@ export class PrefixCache implements AsyncDisposable {
   /** What copies on the session's device, where the runtime's blocks lie on the same one. */
   async #sharedDevice(device: GPUDevice | undefined): Promise<DeviceCopies | undefined> {
     const { stores } = this.runtime;
-    if (device === undefined || !stores.hasDevice || stores.device !== device) return undefined;
+    const { live } = stores;
+    if (device === undefined || live?.device !== device) return undefined;
     const { slabs } = stores.pool;
     if (this.#copies?.slabs !== slabs) {
       // only where blocks and tensors share a device
       const opened = import('./deviceCopies.ts').then((module) =>
-        module.DeviceCopies.open(device, slabs, this.layout),
+        module.DeviceCopies.open(live, slabs, this.layout),
       );
-      this.#copies = { slabs, opened };
+      const copies = { slabs, opened };
+      this.#copies = copies;
+      opened.catch(() => {
+        if (this.#copies === copies) this.#copies = undefined; // the next call tries again
+      });
     }
     return await this.#copies.opened;
   }

@@ -26,6 +26,7 @@ import { guarded } from '../guarded.ts';
 import { runningClock } from '../runningClock.ts';
 import { BLOCK_BYTES, errnoOf } from './dataFile.ts';
 import { type IoKind, IoQueue, StagingPool } from './ioQueue.ts';
+import { closedStore, NoteReader } from './noteReader.ts';
 import {
   BLOCKS_NAME,
   checkedOptions,
@@ -50,18 +51,14 @@ import {
   type IoContext,
   type IoPlan,
   longestIoBytes,
-  noteReadBytes,
   planIos,
   RecordIo,
-  readNote,
   type SlotRequest,
 } from './recordIo.ts';
 import type { SlotEntry } from './slotTable.ts';
 
 /** Least staging memory, in bytes. */
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
-/** Notes that are read at a time; further ones wait. */
-const NOTES_AT_ONCE = 8;
 /** Number of I/Os of the longest kind that staging memory must hold at once. */
 const STAGED_IOS = 4;
 
@@ -73,8 +70,7 @@ export class FileStore implements TierStore {
   readonly #settings: FileStoreSettings;
   readonly #layout: FileLayout;
   readonly #staging: StagingPool;
-  #noteStaging: Promise<StagingPool> | undefined;
-  readonly #notesUnderWay: Set<Promise<unknown>> = new Set();
+  readonly #notes: NoteReader;
   readonly #flow: RequestFlow;
   /** What each file was when it was opened, by name. */
   readonly #identities: ReadonlyMap<string, string>;
@@ -96,6 +92,8 @@ export class FileStore implements TierStore {
     this.#settings = settings;
     this.#staging = staging;
     this.#identities = identities;
+    const { file, family } = opened;
+    this.#notes = new NoteReader({ file, family, layout }, settings);
     const kept = this.records();
     this.#flow = new RequestFlow({ opened, layout, settings, staging, onStuck, noteOf, kept });
   }
@@ -187,37 +185,15 @@ export class FileStore implements TierStore {
 
   /**
    * What was kept with a record (`noteOf`); undefined where nothing was, or the slot has another record by now.
-   * @throws TKV_IO when the read passes the deadline
+   * @throws TKV_IO when it is not read by the deadline, TKV_STATE when the store is closed
    */
-  async note(entry: SlotEntry): Promise<Uint8Array | undefined> {
-    this.#noteStaging ??= StagingPool.open(
-      NOTES_AT_ONCE * noteReadBytes(this.#layout),
-      this.#settings.native,
-    );
-    const { file, family } = this.#opened;
-    const reading = readNote({ file, family, layout: this.#layout, staging: await this.#noteStaging }, entry);
-    this.#notesUnderWay.add(reading);
-    const { deadlineMs } = this.#settings;
-    const late = Promise.withResolvers<never>();
-    const stop = runningClock.alarm(deadlineMs, () => {
-      late.reject(
-        new TierKVError(
-          'TKV_IO',
-          `slot ${entry.slot}: its note was not read within ${deadlineMs} ms. Look at the disk.`,
-          { field: 'dir' },
-        ),
-      );
-    });
-    try {
-      return await Promise.race([reading, late.promise]);
-    } finally {
-      stop();
-      void reading.finally(() => this.#notesUnderWay.delete(reading));
-    }
+  note(entry: SlotEntry): Promise<Uint8Array | undefined> {
+    return this.#notes.read(entry);
   }
 
-  /** Fulfilled when all writes that have ended survive a loss of power. @throws TKV_IO */
+  /** Fulfilled when all writes that have ended survive a loss of power. @throws TKV_IO, TKV_STATE when it is closed */
   async sync(): Promise<void> {
+    this.#requireOpen();
     try {
       await this.#opened.warm?.durability.sync();
     } catch (error) {
@@ -242,8 +218,9 @@ export class FileStore implements TierStore {
     return this.#disposing;
   }
 
-  /** Writes a checkpoint, so that a start after a crash reads nothing written before. @throws TKV_IO */
+  /** Writes a checkpoint, so that a start after a crash reads nothing written before. @throws as `sync` */
   async checkpoint(): Promise<void> {
+    this.#requireOpen();
     try {
       await this.#opened.warm?.checkpoint();
     } catch (error) {
@@ -273,13 +250,18 @@ export class FileStore implements TierStore {
     }
   }
 
+  /** The numbers of closed files belong to other files of the process by now. @throws TKV_STATE */
+  #requireOpen(): void {
+    if (this.#disposing !== undefined) throw closedStore();
+  }
+
   async #dispose(): Promise<void> {
+    const notes = this.#notes.close();
     const closed = this.#flow.close().then(async () => {
-      await Promise.all(this.#notesUnderWay);
+      await notes;
       await this.#opened.warm?.close();
       await this.#opened.close().catch((error: unknown) => this.#flow.failed(errnoOf(error)));
       this.#staging[Symbol.dispose]();
-      (await this.#noteStaging)?.[Symbol.dispose]();
     });
     const patience = Promise.withResolvers<void>();
     const stop = runningClock.alarm(this.#settings.deadlineMs, patience.resolve, true);

@@ -15,7 +15,6 @@ import { invariant } from '../../runtime/errors.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
 import { corrupt, loaded, refused, type StoreItem, type StoreResult } from '../../runtime/tier/tierStore.ts';
 import { hostDigest } from '../host/hostDigest.ts';
-import { nextTurn } from '../runningClock.ts';
 import { BLOCK_BYTES, type DataFile, type Extents, errnoOf, type RangedFile } from './dataFile.ts';
 import type { IoKind, QueuedIo, StagingPool } from './ioQueue.ts';
 import {
@@ -503,13 +502,8 @@ function payloadProblem(memory: Uint8Array, shape: FileRecordShape, facts: Recor
   return noteIn(memory, shape, facts) === undefined ? 'its note does not have its digest' : '';
 }
 
-/** Bytes of staging memory in which one note is read. */
-export function noteReadBytes({ records }: FileLayout): number {
-  return Math.max(...records.map((shape) => (shape.apart ? shape.payloadOffset : shape.recordBytes)));
-}
-
 /** The note of a record, empty for none; undefined if it is damaged. */
-function noteIn(
+export function noteIn(
   memory: Uint8Array,
   { noteOffset }: FileRecordShape,
   { noteBytes, noteDigest }: RecordFacts,
@@ -520,37 +514,6 @@ function noteIn(
   return lo === noteDigest.lo && hi === noteDigest.hi ? note : undefined;
 }
 
-/**
- * The note of the record with this number in the slot: it reads no more of the record than it needs, into staging memory
- * of its own, since the queue's must not wait for it. @returns
- * undefined where the record has no note, the slot holds another record by now, or it cannot be read
- */
-export async function readNote(
-  { file, layout, family, staging }: Pick<IoContext, 'file' | 'layout' | 'family' | 'staging'>,
-  {
-    slot,
-    sizeClass,
-    sequence,
-  }: { readonly slot: number; readonly sizeClass: number; readonly sequence: number },
-): Promise<Uint8Array | undefined> {
-  const shape = layout.records[sizeClass];
-  const bytes = shape.apart ? shape.payloadOffset : shape.recordBytes;
-  let staged = staging.take(bytes);
-  for (; staged === undefined; staged = staging.take(bytes)) await nextTurn();
-  try {
-    const memory = staged.subarray(0, bytes);
-    await file.readv([memory], recordOffset(layout, slot, sizeClass));
-    const header = headerIn(memory);
-    if (!isRecord(header, family, shape, { slot, sizeClass }, sequence)) return undefined;
-    const note = noteIn(memory, shape, recordFacts(header));
-    return note === undefined || note.byteLength === 0 ? undefined : note;
-  } catch {
-    return undefined;
-  } finally {
-    staging.give(staged);
-  }
-}
-
-function headerIn(memory: Uint8Array): Uint32Array {
+export function headerIn(memory: Uint8Array): Uint32Array {
   return new Uint32Array(memory.buffer, memory.byteOffset, HEADER_BYTES / 4);
 }

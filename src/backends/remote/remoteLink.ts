@@ -106,13 +106,12 @@ export class RemoteLink implements Disposable {
         await link.call(lane, options.connectMs, (client) => client.heads(['tierkv:probe'], 1));
       }
     } catch (error) {
-      if (!(error instanceof RemoteFault)) throw error;
-      const fault = configFault(error, options.url);
+      const fault = error instanceof RemoteFault ? configFault(error, options.url) : error;
       if (fault !== undefined) {
         link[Symbol.dispose]();
         throw fault;
       }
-      options.changed?.('open', error.message);
+      options.changed?.('open', (error as RemoteFault).message);
     }
     return link;
   }

@@ -414,9 +414,10 @@ export class RemoteStore implements TierStore {
     return loaded;
   }
 
+  /** How an item ends with an error. One that is not the server's ends it too: what called must not wait for ever. */
   #fault(error: unknown): StoreResult {
-    if (!(error instanceof RemoteFault)) throw error;
     this.#counts.faults++;
+    if (!(error instanceof RemoteFault)) return refused(`the record was not moved: ${String(error)}`);
     const outcome = error.kind === 'silent' ? Outcome.TIMED_OUT : Outcome.REFUSED;
     return { outcome, reason: `the server: ${error.message}` };
   }

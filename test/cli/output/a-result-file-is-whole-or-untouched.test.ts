@@ -28,6 +28,18 @@ describe('writing a result file', () => {
     expect(fs.readdirSync(dir)).toEqual(['report.json']);
   });
 
+  it.each(['600', '640', '666'])('keeps the permissions %s of what was there', (permissions) => {
+    const mode = Number.parseInt(permissions, 8);
+    const file = join(dir, 'report.json');
+    fs.writeFileSync(file, 'old');
+    fs.chmodSync(file, mode);
+    writeJsonFile(file, 1);
+    expect(fs.statSync(file).mode & 0o777).toBe(mode);
+    writeJsonFile(join(dir, 'new.json'), 1);
+    fs.writeFileSync(join(dir, 'plain.json'), '');
+    expect(fs.statSync(join(dir, 'new.json')).mode).toBe(fs.statSync(join(dir, 'plain.json')).mode);
+  });
+
   it('writes what a symbolic link points to and keeps the link', () => {
     const file = join(dir, 'report.json');
     const link = join(dir, 'latest.json');

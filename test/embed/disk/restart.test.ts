@@ -107,7 +107,8 @@ describe('the same prompts after a restart', () => {
       const { kvLayout } = await import('./src/runtime/index.ts');
       const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
       const kv = await KVRuntime.open({ layout, model: 'test@1', secretKey: new Uint8Array(32).fill(7),
-        hbmBytes: 20 * layout.blockBytes, nvme: { dir: ${JSON.stringify(dir)}, bytes: 80 * layout.blockBytes } });
+        leavingShare: 1, hbmBytes: 20 * layout.blockBytes,
+        nvme: { dir: ${JSON.stringify(dir)}, bytes: 80 * layout.blockBytes } });
       for (let prompt = 0; prompt < 8; prompt++) {
         const tokens = Uint32Array.from({ length: 97 }, (_, i) => prompt * 1_000_000 + i);
         const sequence = await kv.begin(tokens, { tenant: 'tenant' });

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { BlockUse, JobPriority, Tier, useRates } from '../../../src/runtime/index.ts';
 import {
+  BlockMoves,
+  CachedMigration,
   KVMigrator,
   type MigratableBlock,
   type MigrationPort,
@@ -141,6 +143,11 @@ describe('a plan', () => {
     expect(() => migrator.planMigration([], { hbm: -1 }, NOW)).toThrow(/pressure.hbm is -1/);
     expect(() => new KVMigrator(new Port(), { downTo: 0.95 })).toThrow(/downTo is 0.95/);
     expect(() => new KVMigrator(new Port(), { downFrom: 2 })).toThrow(/downFrom is 2/);
+    const given = (field: string) => expect.objectContaining({ code: 'TKV_INPUT', field });
+    expect(() => new KVMigrator(new Port(), null as never)).toThrow(given('options'));
+    expect(() => new BlockMoves(null as never)).toThrow(given('manager'));
+    const manager = { config: { tiers: [] }, cachedBlocks: () => {} };
+    expect(() => new CachedMigration(manager as never, null as never)).toThrow(given('moves'));
   });
 });
 

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import type { DataFile } from '../../../../src/backends/file/dataFile.ts';
 import { FileStore } from '../../../../src/backends/file/fileStore.ts';
@@ -15,20 +16,25 @@ describe('file store, when an I/O never comes back', () => {
     at: number | 'all' | undefined;
     /** I/Os that wait. */
     readonly waiting: () => number;
+    /** I/Os of a kind that were begun. */
+    readonly calls: (name: string) => number;
     release(): void;
   }
 
   function stall(): Stall {
     const held: (() => void)[] = [];
+    const begun: string[] = [];
     const self: Stall = {
       stuck: [],
       at: undefined,
       waiting: () => held.length,
-      wrapFile: faulty((call, at) =>
-        call !== 'allocate' && (self.at === 'all' || self.at === at)
+      calls: (name) => begun.filter((each) => each === name).length,
+      wrapFile: faulty((call, at) => {
+        begun.push(call);
+        return call !== 'allocate' && (self.at === 'all' || self.at === at)
           ? new Promise((resolve) => held.push(resolve))
-          : undefined,
-      ),
+          : undefined;
+      }),
       release() {
         self.at = undefined;
         for (const one of held.splice(0)) one();
@@ -148,5 +154,54 @@ describe('file store, when an I/O never comes back', () => {
       .toBe(true);
     await closing;
     io.release();
+  });
+
+  it('reads a note in its turn, not for a call that has ended, and none behind a close', async () => {
+    stopClock();
+    const io = stall();
+    const options = { restart: 'warm', deadlineMs: 50, noteOf: () => Uint8Array.of(7) } as const;
+    const store = await FileStore.open(scratchDir(), shape, { ...options, wrapFile: io.wrapFile });
+    await store.write(items(1));
+    const [entry] = store.records();
+    const first = (note: Uint8Array | undefined): number | undefined => note?.[0];
+    // `expect.poll` lets the stopped clock go on
+    const eightWait = async (): Promise<void> => {
+      while (io.waiting() < 8) await setImmediate();
+    };
+    /** Calls have come as far as they do without a disk. */
+    const settled = async (): Promise<void> => {
+      for (let i = 0; i < 10; i++) await setImmediate();
+    };
+    const before = io.calls('readv');
+    io.at = 'all';
+    const eight = Array.from({ length: 8 }, () => store.note(entry).catch((error) => error.code));
+    await eightWait();
+    const ninth = store.note(entry);
+    const late = expect(ninth).rejects.toMatchObject({ code: 'TKV_IO', field: 'dir' });
+    await settled();
+    vi.advanceTimersByTime(50);
+    await late;
+    expect(await Promise.all(eight)).toEqual(Array(8).fill('TKV_IO'));
+    const tenth = store.note(entry).then(first);
+    await settled();
+    expect(io.waiting()).toBe(8);
+    io.release();
+    expect(await tenth).toBe(7); // and the ninth would have been read before it
+    expect(io.calls('readv') - before).toBe(9);
+
+    io.at = 'all';
+    const held = Array.from({ length: 8 }, () => store.note(entry).then(first));
+    await eightWait();
+    const refused = expect(store.note(entry)).rejects.toMatchObject({ code: 'TKV_STATE' });
+    await settled();
+    const closing = store[Symbol.asyncDispose]();
+    await refused;
+    io.release();
+    expect(await Promise.all(held)).toEqual(Array(8).fill(7));
+    await closing;
+    for (const call of [() => store.note(entry), () => store.sync(), () => store.checkpoint()]) {
+      await expect(call()).rejects.toMatchObject({ code: 'TKV_STATE' });
+    }
+    expect(io.calls('readv') - before).toBe(17);
   });
 });

@@ -1,0 +1,33 @@
+/** What would work on a runtime that is closed is refused: it would wait for news that never come. */
+
+import { expect, it } from 'vitest';
+import { dashboard } from '../../../src/dashboard/index.ts';
+import { HandoffReceiver, HandoffSender } from '../../../src/handoff/index.ts';
+import { watchRuntime } from '../../../src/metrics/index.ts';
+import { openHostRuntime } from '../liveRuntime.ts';
+
+const closed = expect.objectContaining({ code: 'TKV_STATE' });
+
+it('a watch, a dashboard, a scheduler and both sides of hand-offs', async () => {
+  const kv = await openHostRuntime();
+  expect(kv.isClosed).toBe(false);
+  const closing = kv.close();
+  expect(kv.isClosed).toBe(true);
+  for (let i = 0; i < 2; i++) {
+    expect(() => watchRuntime(kv)).toThrow(closed);
+    await expect(dashboard(kv)).rejects.toThrow(closed);
+    expect(() => kv.scheduler()).toThrow(closed);
+    await expect(HandoffSender.open(kv, { listen: {} })).rejects.toThrow(closed);
+    expect(() => new HandoffReceiver(kv)).toThrow(closed);
+    await closing;
+  }
+});
+
+it('a watch that was there keeps what it has counted, and has no dashboard any more', async () => {
+  const kv = await openHostRuntime();
+  const watch = watchRuntime(kv);
+  (await dashboard(kv)).close();
+  await kv.close();
+  expect(watchRuntime(kv)).toBe(watch);
+  await expect(dashboard(kv)).rejects.toThrow(closed);
+});
