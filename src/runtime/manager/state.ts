@@ -12,6 +12,7 @@ import { newArrays, Sequence } from './sequence.ts';
 export function visitCore(core: Core, visitor: StateVisitor): void {
   invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');
   visitor.constant(core.config.owners); // rows of arrays that `fields` would replace by others of another length
+  visitor.constant(core.config.sharedOwner); // whose open blocks have to be cleared is a part of the tables
   visitor.fields(core);
   visitor.fields(core.counters);
   visitor.list(core.tokenCounts);

@@ -195,6 +195,15 @@ describe('a restored manager', () => {
     expect(() => restoreState(owned, saved)).toThrow(/^The saved state has another configuration\./);
   });
 
+  it('takes no state of a manager that clears blocks of another owner', () => {
+    const config = { unitBytes: [1], hbm: { capacityBytes: 8 }, owners: 3 };
+    const saved = saveState(new KVManager({ ...config, sharedOwner: 1 }));
+    restoreState(new KVManager({ ...config, sharedOwner: 1 }), saved);
+    for (const other of [config, { ...config, sharedOwner: 2 }]) {
+      expect(() => restoreState(new KVManager(other), saved)).toThrow(/^The saved state has another config/);
+    }
+  });
+
   it('takes no damaged state: whatever stands in the place of a part, the error is one of ours', () => {
     const config = { unitBytes: [1], hbm: { capacityBytes: 8 }, ddr: { capacityBytes: 8, landingBytes: 1 } };
     const manager = new KVManager(config);
