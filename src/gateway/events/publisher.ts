@@ -18,7 +18,7 @@
 
 import type { Publisher, Router } from 'zeromq';
 import type { CacheEvent } from '../../embed/observability.ts';
-import { configError, requireInteger } from '../../runtime/errors.ts';
+import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { blake2s } from '../../runtime/keys/blake2s.ts';
 import {
   oneOf,
@@ -47,6 +47,8 @@ import {
 
 /** What has caches to tell of: a `KVRuntime` that was opened with `tokenIds: true`. */
 export interface KVEventSource {
+  /** Whether it has been closed, and has no more events. Left out: no. */
+  readonly isClosed?: boolean;
   events(options: { readonly state: true; readonly capacity?: number }): AsyncIterableIterator<CacheEvent>;
 }
 
@@ -156,7 +158,7 @@ const LINGER_MS = 1000;
 /**
  * Publishes the events of a runtime.
  * @throws TKV_CONFIG naming the option at fault, also where an address cannot be bound, the packages zeromq and
- * msgpackr are not installed, or the runtime was opened without `tokenIds`
+ * msgpackr are not installed, or the runtime was opened without `tokenIds`; TKV_STATE for a runtime that is closed
  */
 export async function publishKVEvents(
   source: KVEventSource,
@@ -165,6 +167,12 @@ export async function publishKVEvents(
   const settings = checked(options);
   if (typeof source?.events !== 'function') {
     throw configError('source', 'has no events', 'Pass a KVRuntime.');
+  }
+  if (source.isClosed === true) {
+    throw new TierKVError(
+      'TKV_STATE',
+      'the runtime is closed, and has no more events. Publish those of an open one.',
+    );
   }
   const [zeroMq, pack] = [await loadZeroMq(), await loadMessagePack()];
   const events = (): AsyncIterableIterator<CacheEvent> => source.events({ state: true, capacity: CAPACITY });

@@ -2,13 +2,14 @@
 
 import { expect, it } from 'vitest';
 import { dashboard } from '../../../src/dashboard/index.ts';
+import { publishKVEvents } from '../../../src/gateway/events/index.ts';
 import { HandoffReceiver, HandoffSender } from '../../../src/handoff/index.ts';
 import { watchRuntime } from '../../../src/metrics/index.ts';
 import { openHostRuntime } from '../liveRuntime.ts';
 
 const closed = expect.objectContaining({ code: 'TKV_STATE' });
 
-it('a watch, a dashboard, a scheduler and both sides of hand-offs', async () => {
+it('a watch, a dashboard, a scheduler, a publisher of events and both sides of hand-offs', async () => {
   const kv = await openHostRuntime();
   expect(kv.isClosed).toBe(false);
   const closing = kv.close();
@@ -17,6 +18,7 @@ it('a watch, a dashboard, a scheduler and both sides of hand-offs', async () => 
     expect(() => watchRuntime(kv)).toThrow(closed);
     await expect(dashboard(kv)).rejects.toThrow(closed);
     expect(() => kv.scheduler()).toThrow(closed);
+    await expect(publishKVEvents(kv, { endpoint: 'tcp://127.0.0.1:*' })).rejects.toThrow(closed);
     await expect(HandoffSender.open(kv, { listen: {} })).rejects.toThrow(closed);
     expect(() => new HandoffReceiver(kv)).toThrow(closed);
     await closing;
