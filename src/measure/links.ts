@@ -338,7 +338,10 @@ function tableOf(rows: readonly LinkRow[]): string {
       row.aloneUs === undefined ? '-' : `${figure(row.aloneUs, 0)} µs`,
       row.movedBytes === undefined ? '-' : formatBytes(row.movedBytes),
       row.seconds === undefined ? '-' : `${figure(row.seconds, 1)} s`,
-      row.limitStage.replace('digest of staging', 'digest'),
+      row.limitStage
+        .replace('digest of staging', 'digest')
+        .replace('memcpy out + memcpy in', 'memcpy out + in')
+        .replace('copy in + copy out', 'copy in + out'),
     ]),
   );
 }
