@@ -244,8 +244,8 @@ export const blockMetrics: readonly Metric[] = [
     '1',
     'Share of the fastest tier that is in use, from 0 to 1.',
     (w) => {
-      const { residentBytes, capacityBytes } = w.manager.usage(0);
-      return residentBytes / capacityBytes;
+      const { residentBytes, sizeBytes } = w.manager.usage(0);
+      return residentBytes / sizeBytes;
     },
   ),
   usageByTier('tierkv_tier_capacity_bytes', 'Size of the tier in bytes.', (usage) => usage.capacityBytes),

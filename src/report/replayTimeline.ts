@@ -39,8 +39,8 @@ export class ReplayTimeline {
     const computed = Math.max(0, blocks - here.reduce((sum, each) => sum + each, 0));
     for (const [i, count] of here.entries()) {
       bins.add(`found ${i}`, arrivalUs, blocks === 0 ? 0 : count / blocks);
-      const { residentBytes, capacityBytes } = manager.usage(i);
-      bins.add(`tier ${i}`, arrivalUs, capacityBytes === 0 ? 0 : residentBytes / capacityBytes);
+      const { residentBytes, sizeBytes } = manager.usage(i);
+      bins.add(`tier ${i}`, arrivalUs, sizeBytes === 0 ? 0 : residentBytes / sizeBytes);
     }
     const lost = [
       tiers.reduce((sum, { evictedBlocks }) => sum + evictedBlocks, 0),

@@ -10,7 +10,7 @@ import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { gateways } from '../sim/control/flowControl.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
 import type { PoolConfig } from '../sim/description/deployment.ts';
-import { isCutOff } from '../sim/instance/engine.ts';
+import { cutOffBy, leastBlocksBelow } from '../sim/instance/engine.ts';
 import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import { isConversation } from '../sim/workload/presets.ts';
 import type { PlannedScaling } from './built.ts';
@@ -133,15 +133,16 @@ export function idleFields(text: string, run: IdleRun): string[] {
   ];
 }
 
-/** Warnings about pools whose lower tiers are too slow to load any block from. */
+/** Warnings about pools in which no block goes down. */
 export function cutOffTiers(pools: readonly Pool[]): string[] {
-  return pools
-    .filter(({ engine }) => isCutOff(engine))
-    .map(({ configId, engine }) => {
-      const [{ tier }] = engine.lowerTiers;
-      return (
-        `pool ${configId}: a block takes four times as long from ${tier} as to be computed, or longer, so with kv_load ` +
-        'when-faster the tiers below GPU memory are left out. Give the link more bandwidth, or leave the tiers out.'
-      );
-    });
+  return pools.flatMap(({ configId, engine }) => {
+    const by = cutOffBy(engine);
+    if (by === null) return [];
+    const [{ tier }] = engine.lowerTiers;
+    return by === 'slow link'
+      ? `pool ${configId}: a block takes twice as long from ${tier} as to be computed, or longer, so with kv_load ` +
+          'when-faster the tiers below GPU memory are left out. Give the link more bandwidth, or leave the tiers out.'
+      : `pool ${configId}: the tiers below GPU memory hold less than the room that blocks on their way take from it, so ` +
+          `they are left out. Give ${tier} ${leastBlocksBelow(engine)} blocks or more, or leave the tiers out.`;
+  });
 }

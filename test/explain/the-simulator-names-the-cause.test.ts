@@ -92,10 +92,11 @@ describe('a simulation', () => {
 
   it('served by a lower tier', () => {
     const run = simulated(
-      [smallPool({ topBlocks: 8, ddrBlocks: 40 })],
+      // its landing room takes five blocks on their way down at a time
+      [smallPool({ topBlocks: 80, ddrBlocks: 200 })],
       [
         { atUs: 0, prompt: 17, output: 2, stream: 1 },
-        { atUs: S, prompt: 29, output: 2, stream: 2 },
+        { atUs: S, prompt: 301, output: 2, stream: 2 },
         { atUs: 2 * S, prompt: 17, output: 2, stream: 1 },
       ],
     );

@@ -14,7 +14,7 @@ import { TOP } from '../tier/tier.ts';
 export interface KVPort {
   readonly blockTokens: number;
   readonly blockBytes: number;
-  /** Blocks that an empty HBM holds. */
+  /** Blocks that an empty HBM holds, with its landing room, which running requests may use. */
   readonly capacityBlocks: number;
   /** Whether blocks that leave HBM can go to a lower tier. */
   readonly hasLowerTier: boolean;
@@ -123,7 +123,7 @@ export class ManagerPort implements KVPort {
     this.#sizeClass = requireInteger('sizeClass', config.sizeClass ?? 0, 0, unitBytes.length - 1);
     this.#afterCall = config.afterCall ?? null;
     this.blockBytes = unitBytes[this.#sizeClass];
-    this.capacityBlocks = Math.floor(tiers[TOP].capacityBytes / this.blockBytes);
+    this.capacityBlocks = Math.floor(tiers[TOP].shape.capacityBytes / this.blockBytes);
     this.hasLowerTier = tiers.length > 1;
   }
 

@@ -162,7 +162,10 @@ function tierItComesFrom(core: Core, sequence: Sequence, i: number): number {
 
 export interface TierUsage {
   readonly tier: Tier;
+  /** What it may hold at rest. */
   readonly capacityBytes: number;
+  /** That and its landing room: all that its slots hold. */
+  readonly sizeBytes: number;
   /** Bytes that count against the capacity: held, cached, or on their way in. */
   readonly residentBytes: number;
   /** Of these, bytes that sequences hold. */
@@ -188,6 +191,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
   return {
     tier: core.config.tiers[position].tier,
     capacityBytes: core.capacityBytes[position],
+    sizeBytes: core.pools[position].shape.capacityBytes,
     residentBytes: core.residentBytes[position],
     heldBytes: core.heldBytes[position],
     cachedBytes: core.cachedBytes[position],

@@ -149,12 +149,13 @@ function isBehind(core: Core, tier: number, sizeClass: number): boolean {
 }
 
 /**
- * Whether a tier would take one more block of the owner: it has room, or evicting what is neither held nor
- * within the quota of another owner could make some.
+ * Whether a tier would take one more block of the owner: it has room, or evicting what is neither held, nor on its
+ * way in, nor within the quota of another owner makes some.
  */
 export function accepts(core: Core, tier: number, sizeClass: number, owner: number): boolean {
   const bytes = core.unitBytes(sizeClass);
-  const kept = core.heldBytes[tier] + (core.quotas?.protectedFrom(owner, tier) ?? 0);
+  const fixed = core.residentBytes[tier] - core.cachedBytes[tier];
+  const kept = fixed + (core.quotas?.protectedFrom(owner, tier) ?? 0);
   const occupied = core.config.refuseWhenFull ? core.residentBytes[tier] : kept;
   return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);
 }

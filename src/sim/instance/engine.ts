@@ -226,9 +226,8 @@ export interface EngineConfig {
   readonly manager?: ManagerConfig;
 }
 
-/** Room for blocks in flight beside each tier's capacity: a share of it, within these bounds. */
+/** Room for blocks in flight, which is taken out of the size of each tier: a share of it, and a most. */
 const LANDING_SHARE = 1 / 16;
-const LANDING_BLOCKS_MIN = 128;
 const LANDING_BLOCKS_MAX = 1024;
 /** Most blocks of all tiers: the manager holds some 60 bytes for each. */
 const BLOCKS_MAX = 2 ** 24;
@@ -303,10 +302,10 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
 }
 
 /**
- * A link that takes this many times as long for a block as the engine does to compute it saves the engine a fifth of
+ * A link that takes this many times as long for a block as the engine does to compute it saves the engine a third of
  * its prompts at most, and costs the room in which blocks wait for it: nothing goes down over it.
  */
-const LAG_MOST = 4;
+const LAG_MOST = 2;
 
 /**
  * How many times as long the link of the first tier below takes for a block as the engine does to compute it. 0 where
@@ -322,18 +321,31 @@ function linkLag(config: EngineConfig): number {
   return loadUs / (blockTokens * computeUsPerToken);
 }
 
-/** Whether blocks leave HBM for good, since a link below is too slow for any of them to be loaded. */
-export function isCutOff(config: EngineConfig): boolean {
-  return config.scheduler.preemption !== 'offload' && linkLag(config) >= LAG_MOST;
+/** Blocks of a tier's size that stay free for blocks on their way. */
+function landingBlocks(blocks: number): number {
+  const share = Math.max(1, Math.floor(blocks * LANDING_SHARE));
+  return Math.min(share, LANDING_BLOCKS_MAX, blocks - 1);
 }
 
 /**
- * Blocks of HBM's landing room that requests which join leave alone. Where a block comes back later than it is
- * computed, a batch that has grown into that room loses what it preempts, and computes it over and over.
+ * Least blocks below HBM with which the tiers pay. The landing room is lost to HBM, and a tier has about as many blocks
+ * on their way to it at a time: tiers that hold less than both together find less than HBM alone does.
  */
-export function spareBlocksOf(config: EngineConfig): number {
-  if (config.manager !== undefined || linkLag(config) < 1) return 0;
-  return (managerConfigOf(config)[tierNames[TOP]]?.landingBytes ?? 0) / config.blockBytes;
+export function leastBlocksBelow({ topBlocks }: EngineConfig): number {
+  return 2 * landingBlocks(topBlocks);
+}
+
+/** Why blocks leave HBM for good. Null where they do not. */
+export function cutOffBy(config: EngineConfig): 'slow link' | 'small tiers' | null {
+  const { lowerTiers, loads, scheduler, shared } = config;
+  if (scheduler.preemption === 'offload' || shared !== undefined) return null;
+  if (loads.kind !== 'deferred' || lowerTiers.length === 0) return null;
+  if (blocksBelow(config) < leastBlocksBelow(config)) return 'small tiers';
+  return linkLag(config) >= LAG_MOST ? 'slow link' : null;
+}
+
+function blocksBelow({ lowerTiers }: EngineConfig): number {
+  return lowerTiers.reduce((sum, { blocks }) => sum + blocks, 0);
 }
 
 export function linksOf(loads: LoadTiming): LinkModel {
@@ -341,17 +353,26 @@ export function linksOf(loads: LoadTiming): LinkModel {
   return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
 }
 
+/**
+ * Share of HBM that may be on its way down. No more than the landing room takes, so that no request waits for the
+ * slots; where requests that give way go down, they go whole.
+ */
+function leavingShare({ scheduler, topBlocks }: EngineConfig): number {
+  if (scheduler.preemption === 'offload') return 0.5;
+  const landing = landingBlocks(topBlocks);
+  return Math.min(1, (landing + 0.5) / (topBlocks - landing));
+}
+
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
   requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, topBlocks, lowerTiers, loads } = config;
-  const cutOff = isCutOff(config);
+  const cutOff = cutOffBy(config) !== null;
   const timed = loads.kind === 'deferred' && lowerTiers.length > 0 && !cutOff;
   const size = (blocks: number): { capacityBytes: number; landingBytes: number } => {
-    const share = Math.max(Math.ceil(blocks * LANDING_SHARE), LANDING_BLOCKS_MIN);
-    const landing = timed ? Math.min(share, LANDING_BLOCKS_MAX, blocks) : 0;
-    return { capacityBytes: blocks * blockBytes, landingBytes: landing * blockBytes };
+    const landing = timed ? landingBlocks(blocks) : 0;
+    return { capacityBytes: (blocks - landing) * blockBytes, landingBytes: landing * blockBytes };
   };
   // as the runtime does it: what was computed goes down at once, so that others find it
   const offload = config.shared === undefined ? {} : { offload: { policy: 'eager' } };
@@ -361,7 +382,7 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
       { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : offload) },
     ]),
   );
-  const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, topBlocks);
+  const total = topBlocks + blocksBelow(config);
   return {
     unitBytes: [blockBytes],
     [tierNames[TOP]]: { ...size(topBlocks), ...offload },
@@ -369,7 +390,7 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
     eviction: config.eviction,
     ...(config.shared === undefined ? { offloadThreshold: config.offloadThreshold } : {}),
     lowerCopy: config.lowerCopy,
-    ...(timed ? { leavingShare: 0.5 } : cutOff ? { leavingShare: 0 } : {}),
+    ...(timed ? { leavingShare: leavingShare(config) } : cutOff ? { leavingShare: 0 } : {}),
     maxJobs: Math.min(2 ** 20, Math.max(16_384, 2 * total)),
   };
 }
@@ -554,15 +575,15 @@ export function tiersOf(
 ): TierReport[] {
   const last = manager.tiers.length - 1;
   return manager.tiers.map((tier, position) => {
-    const { capacityBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
+    const { sizeBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
     const used = position === TOP ? heldBytes : residentBytes;
     const isShared = shared !== null && position === last;
     return {
       tier: tierName(tier),
       ...(isShared ? { sharedFill: shared.residentBytes / shared.config.capacityBytes } : {}),
-      capacityBlocks: capacityBytes / blockBytes,
+      capacityBlocks: sizeBytes / blockBytes,
       usedBlocks: used / blockBytes,
-      freeBlocks: (capacityBytes - residentBytes + cachedBytes) / blockBytes,
+      freeBlocks: (sizeBytes - residentBytes + cachedBytes) / blockBytes,
     };
   });
 }

@@ -32,7 +32,6 @@ import {
   type LoadTiming,
   linksOf,
   managerConfigOf,
-  spareBlocksOf,
   type TierReport,
   tiersOf,
   trafficOf,
@@ -120,7 +119,6 @@ export class SchedulerEngine implements InstanceEngine {
       // loads that began at arrival are under way too, or hold what they brought
       return { loading: loading + this.#held.announced, waiting: waitingCount - loading };
     };
-    const spareBlocks = spareBlocksOf(config);
     const estimate = {
       loads,
       blockBytes,
@@ -129,7 +127,6 @@ export class SchedulerEngine implements InstanceEngine {
       links,
       nowUs,
       crowd,
-      spareBlocks,
       shared: this.#shared,
     };
     this.#side = config.side === undefined ? null : new SideSequences(config.side, this.manager, blockTokens);
@@ -598,8 +595,6 @@ interface LinkLoadEstimate {
   readonly nowUs: () => number;
   /** Requests by what they do: what one of them takes delays others. */
   readonly crowd: () => { readonly waiting: number; readonly loading: number };
-  /** Blocks of HBM's landing room that requests which join leave alone. */
-  readonly spareBlocks: number;
 }
 
 /** Adapters of an engine, and the one under which a request with these keys runs. */
@@ -645,7 +640,7 @@ class ChoosingPort extends ManagerPort {
 
   override canOpen(keys: BlockKeys, matched: number, blocks: number, owner?: number): boolean {
     const beside = this.#side?.count(blocks, blocks - matched) ?? 0;
-    return super.canOpen(keys, matched, blocks + beside + this.#estimate.spareBlocks, owner);
+    return super.canOpen(keys, matched, blocks + beside, owner);
   }
 
   override canAllocate(blocks: number): boolean {

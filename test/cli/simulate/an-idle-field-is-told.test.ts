@@ -139,3 +139,11 @@ it('tiers behind a link that is too slow for any load are told', () => {
     expect.stringMatching(/pool chat: .*kv_load when-faster.*left out/),
   ]);
 });
+
+it('tiers that hold less than what is on its way there are told', () => {
+  const tiers = (bytes: number): object => ({ cpu_bytes_to_use: bytes });
+  expect(run(withField(bare, 'pools.0.tiers', tiers(400_000_000))).warnings).toEqual([]);
+  expect(run(withField(bare, 'pools.0.tiers', tiers(40_000_000))).warnings).toEqual([
+    expect.stringMatching(/pool chat: .*left out. Give ddr 250 blocks or more/),
+  ]);
+});
