@@ -18,7 +18,14 @@ import {
   usdPerHour,
 } from './choice.ts';
 import { type CheckedQuestion, checkQuestion, type PlanQuestion } from './question.ts';
-import { type ExcludedMachine, type Found, PlanSearch, type PlanStage, SPARE_LOAD } from './search.ts';
+import {
+  type ExcludedMachine,
+  type Found,
+  PlanSearch,
+  type PlanStage,
+  SPARE_LOAD,
+  type TimeLeft,
+} from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
 import type { TrialResult } from './trial.ts';
 import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
@@ -115,9 +122,6 @@ const stageStarts: Readonly<Record<PlanStage['stage'], readonly [start: number, 
   'how sure': [0.8, 0.2],
 };
 
-/** Share of the budget for the search; the rest is kept for the checks of the answer. */
-const SEARCH_SHARE = 0.75;
-
 /** Loads to try, as factors of the question's, until a target fails. */
 const loads = [SPARE_LOAD, 1.25, 1.5, 2, 3, 4];
 /** Models of time that the answer is checked by; none goes below what the hardware needs. */
@@ -150,7 +154,7 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
     tell();
   });
   const startMs = performance.now();
-  const left = (): number => SEARCH_SHARE * checked.budgetS * 1000 - (performance.now() - startMs);
+  const left = (share: number): number => share * checked.budgetS * 1000 - (performance.now() - startMs);
   try {
     const search = new PlanSearch(trials, left, (now) => {
       stage = now;
@@ -159,18 +163,23 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
     const found = await search.run();
     stage = { stage: 'how sure', share: 0 };
     tell();
-    return await answerOf(checked, trials, found);
+    return await answerOf(checked, trials, found, left);
   } finally {
     trials.close();
     if (own) await runner.close();
   }
 }
 
-async function answerOf(question: CheckedQuestion, trials: Trials, found: Found): Promise<PlanAnswer> {
+async function answerOf(
+  question: CheckedQuestion,
+  trials: Trials,
+  found: Found,
+  left: TimeLeft,
+): Promise<PlanAnswer> {
   const option = (tried: Tried): PlanOption => optionOf(tried, question);
   const { best, closest, requests } = found;
   const shown = best ?? closest;
-  const sure = best === undefined ? undefined : await howSure(question, trials, best, found);
+  const sure = best === undefined ? undefined : await howSure(question, trials, best, found, left);
   // the closest deployment may have had a short run only: the command repeats that run
   const setting = { seed: shown?.trial.seed ?? question.seed, requests: shown?.trial.requests ?? requests };
   const time = shown && modelOfTime(question.latencyModel, shown.trial.choice.gpu);
@@ -184,10 +193,14 @@ async function answerOf(question: CheckedQuestion, trials: Trials, found: Found)
     cheaper: onePerText(found.cheaper.map(option)).slice(0, 8),
     closest: closest && option(closest),
     excluded: found.excluded,
-    notes: notesOf(question, found),
+    notes: [...notesOf(question, found), ...calledOffNotes(trials)],
     deploymentFile: shown && time && deploymentFile(shown.trial.choice, question, setting, time),
     simulateWords: shown && time && simulateWords(shown.trial.choice, question, setting, time),
-    effort: { simulations: trials.count, requestsEach: requests, isWhole: found.isWhole },
+    effort: {
+      simulations: trials.count,
+      requestsEach: best?.trial.requests ?? requests,
+      isWhole: found.isWhole && trials.calledOff.length === 0,
+    },
   };
 }
 
@@ -233,6 +246,7 @@ async function howSure(
   trials: Trials,
   { trial }: Tried,
   { onSeeds, traffic }: Found,
+  left: TimeLeft,
 ): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
   const others = modelsOfTime.filter((name) => name !== question.latencyModel);
   const canLoad = traffic.perS > 0;
@@ -241,23 +255,43 @@ async function howSure(
     ...others.map((latencyModel) => ({ ...trial, latencyModel })),
     ...byLoad,
   ];
-  const results = await trials.run(asked);
-  const checks: PlanCheck[] = onSeeds.map((one) => checkOf(`seed ${one.trial.seed}`, one));
+  const results = await trials.run(asked, () => left(1));
+  const checks: PlanCheck[] = Array.from({ length: question.seeds }, (_, i) => {
+    const seed = question.seed + 1 + i;
+    return checkOf(
+      `seed ${seed}`,
+      onSeeds.find((one) => one.trial.seed === seed),
+    );
+  });
   const loaded = results.slice(others.length);
   if (canLoad) checks.push(checkOf(`${Math.round(100 * (loads[0] - 1))} % more requests`, loaded[0]));
   for (const [i, name] of others.entries()) checks.push(checkOf(`time by ${name}`, results[i]));
   return { checks, next: canLoad ? nextOf(loaded) : undefined };
 }
 
-function checkOf(change: string, { meets, targets }: Tried): PlanCheck {
-  return { change, meets, targets };
+function checkOf(change: string, tried: Tried | undefined): PlanCheck {
+  if (tried === undefined) return { change, meets: false, targets: [], untried: 'the time was over' };
+  return { change, meets: tried.meets, targets: tried.targets };
 }
 
+/** What was not tried, since the time was over. */
+function calledOffNotes({ calledOff }: Trials): string[] {
+  if (calledOff.length === 0) return [];
+  const names = [...new Set(calledOff.map(({ choice }) => choiceText(choice)))];
+  const more = names.length > NAMED_MOST ? ` and ${names.length - NAMED_MOST} more` : '';
+  const runs = calledOff.length === 1 ? 'a run was' : `${calledOff.length} runs were`;
+  return [`the time was over, and ${runs} called off: of ${names.slice(0, NAMED_MOST).join('; ')}${more}`];
+}
+
+/** Deployments that a note names. */
+const NAMED_MOST = 5;
+
 /** @param loaded runs under ever more load */
-function nextOf(loaded: readonly Tried[]): NextConstraint | undefined {
-  const at = loaded.findIndex(({ meets }) => !meets);
-  if (at === -1) return undefined;
-  const { result, targets } = loaded[at];
+function nextOf(loaded: readonly (Tried | undefined)[]): NextConstraint | undefined {
+  const at = loaded.findIndex((one) => one?.meets !== true);
+  const failing = loaded[at];
+  if (failing === undefined) return undefined;
+  const { result, targets } = failing;
   const failed = [...targets].sort((a, b) => b.ms / b.boundMs - a.ms / a.boundMs)[0];
   const figure = failed.meets ? undefined : failed.figure;
   const cause = causeOf(result, figure);
@@ -294,7 +328,7 @@ function causeOf(
   return figure?.startsWith('ttft') === true ? 'prompts' : 'the steps';
 }
 
-function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }: Found): string[] {
+function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, requests }: Found): string[] {
   const notes: string[] = [];
   const { latencyModel, prices, gpus, workload } = question;
   const shown = best ?? closest;
@@ -311,6 +345,11 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }:
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');
   }
   if (!isWhole) notes.push('the time ended before the search did: a cheaper deployment may exist');
+  if (best?.trial.requests !== undefined && best.trial.requests < requests) {
+    notes.push(
+      `there was no time for a full run: the answer is by ${best.trial.requests} requests instead of ${requests}`,
+    );
+  }
   if (traffic.sharesNothing && gpu !== undefined) {
     notes.push(
       'no two requests share a prefix, so that tiers below GPU memory bring nothing and were not tried',

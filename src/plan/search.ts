@@ -72,8 +72,12 @@ export interface PlanStage {
   readonly share: number;
 }
 
-/** Milliseconds left of the budget. */
-type TimeLeft = () => number;
+/** Milliseconds left until that share of the budget is used. */
+export type TimeLeft = (share: number) => number;
+
+/** Shares of the budget after which short runs, and full runs, end: what comes behind them needs the rest. */
+const SHORT_RUNS_END = 0.55;
+const FULL_RUNS_END = 0.85;
 
 /** Seconds of traffic that a full run of a preset serves, and its least requests. */
 const FULL_S = 120;
@@ -208,7 +212,7 @@ export class PlanSearch {
       });
       this.#tell({ stage, share: families.length === 0 ? 1 : 1 - open.length / families.length });
       if (open.length === 0) break;
-      if (this.#timeLeft() <= 0) {
+      if (this.#timeLeft(SHORT_RUNS_END) <= 0) {
         this.#isWhole = false;
         break;
       }
@@ -216,10 +220,12 @@ export class PlanSearch {
         open.map(({ family, next }) => choiceOf(family.kind, next)),
         // a file may have fewer
         Math.min(this.#requests, Math.max(SHORT_MIN, Math.round(this.#requests * SHORT_SHARE))),
+        SHORT_RUNS_END,
       );
       for (const [i, { family, next }] of open.entries()) {
-        if (tried[i].meets) family.enough = next;
-        else family.tooFew = next;
+        const one = tried[i];
+        if (one?.meets === true) family.enough = next;
+        else if (one !== undefined) family.tooFew = next;
       }
     }
     if (others.length > 0) (others as Family[]).push(...families);
@@ -293,7 +299,7 @@ export class PlanSearch {
     const otherSeeds = Array.from({ length: seeds }, (_, i) => seed + 1 + i);
     for (let round = 0; round < FINAL_ROUNDS; round++) {
       this.#tell({ stage: 'full runs', share: round / FINAL_ROUNDS });
-      const isLate = this.#timeLeft() <= 0;
+      const isLate = this.#timeLeft(FULL_RUNS_END) <= 0;
       candidates.sort((a, b) => order(choiceOf(a.kind, a.count), choiceOf(b.kind, b.count)));
       const [first] = passed.sort((a, b) => order(a.trial.choice, b.trial.choice));
       const cheaper = candidates.filter(
@@ -301,7 +307,9 @@ export class PlanSearch {
       );
       if (isLate && cheaper.length > 0) this.#isWhole = false;
       if (first !== undefined && (isLate || cheaper.length === 0)) {
-        const onSeeds = await this.#runAll([first.trial.choice], this.#requests, otherSeeds);
+        const onSeeds = ended(
+          await this.#runAll([first.trial.choice], this.#requests, FULL_RUNS_END, otherSeeds),
+        );
         passed.splice(passed.indexOf(first), 1);
         if (onSeeds.every(({ meets }) => meets)) {
           return { ...(await this.#sturdier(first, onSeeds)), others: passed };
@@ -310,20 +318,27 @@ export class PlanSearch {
         if (again.count <= again.most) candidates.push(again);
         continue;
       }
-      // even when time is short, a deployment from a short run gets one full run
-      if (cheaper.length === 0 || (isLate && round > 0)) break;
-      const taken = cheaper.slice(0, isLate ? 1 : FINALISTS);
+      if (cheaper.length === 0 || isLate) break;
+      const taken = cheaper.slice(0, FINALISTS);
       const tried = await this.#runAll(
         taken.map(({ kind, count }) => choiceOf(kind, count)),
         this.#requests,
+        FULL_RUNS_END,
       );
       for (const [i, one] of taken.entries()) {
+        const full = tried[i];
+        if (full === undefined) continue;
         candidates.splice(candidates.indexOf(one), 1);
-        if (tried[i].meets) passed.push(tried[i]);
+        if (full.meets) passed.push(full);
         else if (one.count < one.most) candidates.push({ ...one, count: one.count + 1 });
       }
     }
-    return { best: undefined, onSeeds: [], others: passed };
+    // without the time for a full run, what met the targets in a short one is the answer
+    const short = this.#tried.filter(({ trial, meets }) => {
+      return meets && candidates.some(({ kind, count }) => isSame(choiceOf(kind, count), trial.choice));
+    });
+    const [best] = this.#isWhole ? [] : short.sort((a, b) => order(a.trial.choice, b.trial.choice));
+    return { best, onSeeds: [], others: passed };
   }
 
   /** The same machines with another engine setting, where only that setting bears the spare load. */
@@ -333,16 +348,18 @@ export class PlanSearch {
   ): Promise<{ best: Tried; onSeeds: readonly Tried[] }> {
     const { trial } = best;
     const same = { best, onSeeds };
-    if ((this.#traffic?.perS ?? 0) === 0 || this.#timeLeft() <= 0) return same;
+    if ((this.#traffic?.perS ?? 0) === 0 || this.#timeLeft(FULL_RUNS_END) <= 0) return same;
     const others = engineVariants.map((engine) => ({ ...trial.choice, ...engine }));
     const more = [trial.choice, ...others].map((choice) => ({ ...trial, choice, load: SPARE_LOAD }));
-    const [own, ...loaded] = await this.#trials.run(more);
-    if (own.meets) return same;
-    const better = loaded.find(({ meets }) => meets);
+    const [own, ...loaded] = await this.#trials.run(more, () => this.#timeLeft(FULL_RUNS_END));
+    if (own === undefined || own.meets) return same;
+    const better = loaded.find((one) => one?.meets === true);
     if (better === undefined) return same;
     const seeds = [this.#question.seed, ...onSeeds.map((one) => one.trial.seed)];
-    const [first, ...rest] = await this.#runAll([better.trial.choice], this.#requests, seeds);
-    return [first, ...rest].every(({ meets }) => meets) ? { best: first, onSeeds: rest } : same;
+    const again = await this.#runAll([better.trial.choice], this.#requests, FULL_RUNS_END, seeds);
+    const [first, ...rest] = ended(again);
+    const isSure = again.every((one) => one?.meets === true);
+    return isSure && first !== undefined ? { best: first, onSeeds: rest } : same;
   }
 
   /** The same kind with one instance more. */
@@ -358,13 +375,19 @@ export class PlanSearch {
   async #runAll(
     choices: readonly DeploymentChoice[],
     requests: number,
+    end: number,
     seeds: readonly number[] = [this.#question.seed],
-  ): Promise<Tried[]> {
+  ): Promise<(Tried | undefined)[]> {
     const trials = choices.flatMap((choice) => seeds.map((seed) => ({ choice, requests, seed })));
-    const tried = await this.#trials.run(trials);
-    this.#tried.push(...tried);
+    const tried = await this.#trials.run(trials, () => this.#timeLeft(end));
+    this.#tried.push(...ended(tried));
+    if (tried.includes(undefined)) this.#isWhole = false;
     return tried;
   }
+}
+
+function ended(tried: readonly (Tried | undefined)[]): Tried[] {
+  return tried.filter((one) => one !== undefined);
 }
 
 function choiceOf({ prefillShare, ...kind }: Kind, instances: number): DeploymentChoice {
@@ -373,7 +396,10 @@ function choiceOf({ prefillShare, ...kind }: Kind, instances: number): Deploymen
 }
 
 function isOf(kind: Kind, choice: DeploymentChoice): boolean {
-  const own = choiceOf(kind, choice.instances);
+  return isSame(choiceOf(kind, choice.instances), choice);
+}
+
+function isSame(own: DeploymentChoice, choice: DeploymentChoice): boolean {
   return (Object.keys(own) as (keyof DeploymentChoice)[]).every((name) => own[name] === choice[name]);
 }
 

@@ -40,6 +40,8 @@ export interface Tried {
 
 /** Most requests of a full run, unless more are asked for. */
 export const FULL_MAX = 6000;
+/** A timer of Node holds no longer. */
+const MOST_TIMER_MS = 2 ** 31 - 1;
 /** `excess` of a run that served nothing: worse than every run that did. */
 const NOTHING_SERVED = 1e6;
 
@@ -49,6 +51,8 @@ export class Trials {
   isSteady = false;
   /** Number of simulations that were run. */
   count = 0;
+  /** Runs that had not ended when the time was over. */
+  readonly calledOff: PlanTrial[] = [];
   readonly #runner: TaskRunner;
   readonly #folder: ReturnType<typeof temporaryDirectory> = temporaryDirectory('tierkv-plan-');
   readonly #onDone: (trial: Tried) => void;
@@ -79,25 +83,45 @@ export class Trials {
     return load === 1 ? plan : { ...plan, workload: { ...plan.workload, load } };
   }
 
-  /** @throws {TierKVError} of the simulator, where a trial cannot run */
-  async run(trials: readonly PlanTrial[]): Promise<Tried[]> {
-    return Promise.all(
-      trials.map(async (trial) => {
-        const answer = await this.#runner.run('trial', () => ({ plan: this.planOf(trial) }));
-        this.count++;
-        if (answer === undefined) throw new TierKVError('TKV_STATE', 'the plan was stopped. Ask again.');
-        if (isUnanswered(answer)) {
-          throw new TierKVError(
-            'TKV_CAPACITY',
-            `a simulation ended early: ${answer.message}. Give it memory.`,
-          );
-        }
-        if ('error' in answer) throw configError('workload', answer.error.message, 'Change it.');
-        const tried = this.#judged(trial, answer);
-        this.#onDone(tried);
-        return tried;
-      }),
+  /**
+   * @param leftMs time until the results must be there: runs that have not ended by then are called off
+   * @returns undefined for a run that was called off
+   * @throws {TierKVError} of the simulator, where a trial cannot run
+   */
+  async run(trials: readonly PlanTrial[], leftMs: () => number): Promise<(Tried | undefined)[]> {
+    const { promise: over, resolve: end } = Promise.withResolvers<undefined>();
+    const timer = setTimeout(() => end(undefined), Math.min(MOST_TIMER_MS, Math.max(0, leftMs())));
+    try {
+      return await Promise.all(trials.map((trial) => this.#tried(trial, leftMs, over)));
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #tried(trial: PlanTrial, leftMs: () => number, over: Promise<undefined>): Promise<Tried | undefined> {
+    const isOver = (): boolean => leftMs() <= 0;
+    const run = this.#runner.run(
+      'trial',
+      () => ({ plan: this.planOf(trial) }),
+      isOver,
+      () => Math.min(MOST_TIMER_MS, Math.max(1, leftMs())),
     );
+    // workers elsewhere end a run when they like: nobody waits for it
+    const answer = await Promise.race([run, over]);
+    if (answer === undefined || (isUnanswered(answer) && answer.unanswered === 'out of time')) {
+      run.catch(() => {});
+      if (!isOver()) throw new TierKVError('TKV_STATE', 'the plan was stopped. Ask again.');
+      this.calledOff.push(trial);
+      return undefined;
+    }
+    this.count++;
+    if (isUnanswered(answer)) {
+      throw new TierKVError('TKV_CAPACITY', `a simulation ended early: ${answer.message}. Give it memory.`);
+    }
+    if ('error' in answer) throw configError('workload', answer.error.message, 'Change it.');
+    const tried = this.#judged(trial, answer);
+    this.#onDone(tried);
+    return tried;
   }
 
   #judged(trial: PlanTrial, result: TrialResult): Tried {

@@ -55,7 +55,8 @@ function answerText({ choice, closest, effort }: PlanAnswer): string {
 }
 
 function figuresOf(option: PlanOption, { checks }: PlanAnswer): Figure[] {
-  const seeds = checks.filter(({ change }) => change.startsWith('seed '));
+  const tried = checks.filter(({ untried }) => untried === undefined);
+  const seeds = tried.filter(({ change }) => change.startsWith('seed '));
   const bounded = option.targets.map(({ figure, ms, boundMs }, i): Figure => {
     const all = [ms, ...seeds.map(({ targets }) => targets[i].ms)];
     const spread = { low: Math.min(...all), high: Math.max(...all), over: `${all.length} seeds` };
@@ -76,8 +77,8 @@ function figuresOf(option: PlanOption, { checks }: PlanAnswer): Figure[] {
   ];
 }
 
-function checkSections({ checks }: PlanAnswer): ReportSection[] {
-  if (checks.length === 0) return [];
+function checkSections({ checks, choice: option }: PlanAnswer): ReportSection[] {
+  if (checks.length === 0 || option === undefined) return [];
   return [
     {
       kind: 'table',
@@ -86,12 +87,12 @@ function checkSections({ checks }: PlanAnswer): ReportSection[] {
       columns: [
         { title: 'changed' },
         { title: 'holds' },
-        ...checks[0].targets.map(({ figure }) => ({ title: figureTitle(figure), unit: 'ms' as const })),
+        ...option.targets.map(({ figure }) => ({ title: figureTitle(figure), unit: 'ms' as const })),
       ],
-      rows: checks.map(({ change, meets, targets }) => [
+      rows: checks.map(({ change, meets, targets, untried }) => [
         change,
-        meets ? 'yes' : 'no',
-        ...targets.map(({ ms }) => ms),
+        untried === undefined ? (meets ? 'yes' : 'no') : `not tried: ${untried}`,
+        ...option.targets.map((_, i) => targets[i]?.ms),
       ]),
     },
   ];

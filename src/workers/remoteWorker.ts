@@ -159,7 +159,12 @@ class QueuedCases {
     const { trace } = task;
     const place = trace === undefined ? undefined : await this.#placeOf(trace);
     const kind: TaskKind = task.kind;
-    const answer = await this.#pool.run(kind, () => arrived(task, place), undefined, wallMs ?? Infinity);
+    const answer = await this.#pool.run(
+      kind,
+      () => arrived(task, place),
+      undefined,
+      () => wallMs ?? Infinity,
+    );
     return answer === undefined || place === undefined || trace === undefined
       ? answer
       : inOwnWords(answer, place, trace);

@@ -35,12 +35,14 @@ export type TaskAnswer<K extends TaskKind> = Tasks[K]['answer'] | Unanswered;
 export interface TaskRunner {
   /**
    * @param make the task, asked for when its turn comes; what it throws is thrown to the caller
+   * @param leftMs time that the task may take, asked for when its turn comes; then it is ended, without an answer
    * @returns undefined where it was called off before it began
    */
   run<K extends TaskKind>(
     kind: K,
     make: () => Tasks[K]['task'],
     isCalledOff?: () => boolean,
+    leftMs?: () => number,
   ): Promise<TaskAnswer<K> | undefined>;
   close(): Promise<void>;
 }
@@ -54,7 +56,7 @@ interface Waiting {
   readonly done: (answer: object | undefined) => void;
   readonly failed: (error: unknown) => void;
   readonly isCalledOff: () => boolean;
-  readonly wallMs: number;
+  readonly leftMs: () => number;
 }
 
 export class WorkerPool implements TaskRunner {
@@ -72,16 +74,16 @@ export class WorkerPool implements TaskRunner {
     this.#limits = limits;
   }
 
-  /** @param wallMs longest time of this task. Default: the pool's */
+  /** @param leftMs time that this task may take. Default: the pool's */
   run<K extends TaskKind>(
     kind: K,
     make: () => Tasks[K]['task'],
     isCalledOff: () => boolean = () => false,
-    wallMs: number = this.#limits.wallMs,
+    leftMs: () => number = () => this.#limits.wallMs,
   ): Promise<TaskAnswer<K> | undefined> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({
-        wallMs,
+        leftMs,
         begin: () => ({ kind, task: make() }),
         // the thread answers a task with the answer of its kind
         done: (answer) => resolve(answer as TaskAnswer<K> | undefined),
@@ -126,7 +128,8 @@ export class WorkerPool implements TaskRunner {
     return worker;
   }
 
-  #give(worker: Worker, message: object, { done, wallMs }: Waiting): void {
+  #give(worker: Worker, message: object, { done, leftMs }: Waiting): void {
+    const wallMs = leftMs();
     const end = (answer: object, reusable: boolean): void => {
       clearTimeout(timer);
       worker.off('message', answered).off('error', broke).off('exit', ended);

@@ -24,7 +24,7 @@ export function answerText(answer: PlanAnswer, out: string | undefined): string 
   const lines =
     choice !== undefined
       ? [`${priceText(choice)}: ${printable(choice.text)}`, '']
-      : [notFoundText(answer), ...failureLines(closest), ''];
+      : [notFoundText(answer), ...failureLines(answer), ''];
   const parts = [lines.join('\n')];
   const shown = choice ?? closest;
   if (shown !== undefined) parts.push(figuresTable(shown));
@@ -54,8 +54,9 @@ function priceText({ gpus, usdPerHour }: PlanOption): string {
 }
 
 /** What fails at the closest, and by how much. */
-function failureLines(closest: PlanOption | undefined): string[] {
-  if (closest === undefined) return ['No machine holds the model.'];
+function failureLines({ closest, effort }: PlanAnswer): string[] {
+  if (closest === undefined)
+    return [effort.isWhole ? 'No machine holds the model.' : 'No run ended in time.'];
   const { targets, injected, completed, text } = closest;
   const lines = targets
     .filter(({ meets }) => !meets)
@@ -108,13 +109,17 @@ function figuresTable({ targets, run, injected, completed }: PlanOption): string
 
 function sureText(checks: readonly PlanCheck[], next: NextConstraint | undefined): string {
   const lines = ['how sure:'];
-  const seeds = checks.filter(({ change }) => change.startsWith('seed '));
+  const tried = checks.filter(({ untried }) => untried === undefined);
+  const seeds = tried.filter(({ change }) => change.startsWith('seed '));
   if (seeds.length > 0) {
     const held = seeds.filter(({ meets }) => meets).length;
     lines.push(`  holds on ${held} of ${formatCounted(seeds.length, 'further seeds')} (${rangeText(seeds)})`);
   }
-  for (const check of checks.filter((one) => !seeds.includes(one))) {
+  for (const check of tried.filter((one) => !seeds.includes(one))) {
     lines.push(`  ${check.change}: ${check.meets ? 'holds' : 'does not hold'} (${rangeText([check])})`);
+  }
+  for (const { change, untried } of checks) {
+    if (untried !== undefined) lines.push(`  ${change}: not tried (${untried})`);
   }
   lines.push(next === undefined ? 'next constraint: none found' : `next constraint: ${next.text}`);
   return `${lines.join('\n')}\n`;

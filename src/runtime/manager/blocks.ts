@@ -343,7 +343,8 @@ function moveDown(
   tier: number,
   priority: JobPriority,
 ): MoveAnswer {
-  if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
+  const { sizeClass, owner } = core.contents;
+  if (!accepts(core, tier, sizeClass[content], owner[content], true)) return 'full';
   const row = createDemotion(core, content, source, tier, priority);
   if (row === -1) return 'full';
   giveUpAbove(core, content, tier);

@@ -126,7 +126,7 @@ function hasCopyIn(core: Core, content: number, tier: number): boolean {
 function lowerTierFor(core: Core, tier: number, sizeClass: number, owner: number, patient: boolean): number {
   if (!patient && isBehind(core, tier, sizeClass)) return -1;
   for (let lower = tier + 1; lower < core.tiers; lower++) {
-    if (accepts(core, lower, sizeClass, owner)) return lower;
+    if (accepts(core, lower, sizeClass, owner, patient)) return lower;
   }
   return -1;
 }
@@ -149,12 +149,19 @@ function isBehind(core: Core, tier: number, sizeClass: number): boolean {
 }
 
 /**
- * Whether a tier would take one more block of the owner: it has room, or evicting what is neither held, nor on its
- * way in, nor within the quota of another owner makes some.
+ * Whether a tier would take one more block of the owner: it has room, or evicting what is neither held nor
+ * within the quota of another owner could make some.
+ * @param patient whether the block may wait until blocks on their way in have arrived, and can be evicted
  */
-export function accepts(core: Core, tier: number, sizeClass: number, owner: number): boolean {
+export function accepts(
+  core: Core,
+  tier: number,
+  sizeClass: number,
+  owner: number,
+  patient: boolean,
+): boolean {
   const bytes = core.unitBytes(sizeClass);
-  const fixed = core.residentBytes[tier] - core.cachedBytes[tier];
+  const fixed = patient ? core.heldBytes[tier] : core.residentBytes[tier] - core.cachedBytes[tier];
   const kept = fixed + (core.quotas?.protectedFrom(owner, tier) ?? 0);
   const occupied = core.config.refuseWhenFull ? core.residentBytes[tier] : kept;
   return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);

@@ -148,7 +148,7 @@ describe('instances with a shared tier', () => {
     // learns in the time of a lookup
     expect(firstTokens(simulation, [2])).toEqual([20 + 1000 + 10 * 28]);
     // it had been told that they are there
-    expect(remoteHits(simulation)).toEqual([5]);
+    expect(remoteHits(simulation)).toEqual([6]);
   });
 
   it('go on from a snapshot as the run that it was taken of', () => {

@@ -60,20 +60,21 @@ describe('scenarios', () => {
 
   it('Offload under pressure', () => {
     const requests: SmallRequest[] = [
-      // 12 blocks each: the second leaves four of sixteen free, so the third needs room
-      { atUs: 0, prompt: 24, output: 2, stream: 1 },
-      { atUs: 50_000, prompt: 24, output: 2, stream: 2 },
-      { atUs: 100_000, prompt: 40, output: 2, stream: 3 },
-      { atUs: 200_000, prompt: 24, output: 2, stream: 1 },
+      // 120 blocks each: the second leaves 80 of 320 free, so the third needs room; a step takes 16 blocks, and as many
+      // may be on their way down
+      { atUs: 0, prompt: 480, output: 2, stream: 1 },
+      { atUs: 50_000, prompt: 480, output: 2, stream: 2 },
+      { atUs: 100_000, prompt: 800, output: 2, stream: 3 },
+      { atUs: 200_000, prompt: 480, output: 2, stream: 1 },
     ];
     const run = (ddrBlocks?: number) => {
-      const pool = smallPool({ topBlocks: 16, ...(ddrBlocks === undefined ? {} : { ddrBlocks }) });
+      const pool = smallPool({ topBlocks: 320, ...(ddrBlocks === undefined ? {} : { ddrBlocks }) });
       const simulation = smallSimulation([pool], requests);
       simulation.run();
       simulation.checkIntegrity();
       return simulation.instances[0].engine;
     };
-    const tiered = run(64);
+    const tiered = run(1000);
     expect(tiered.counters.offloads).toBeGreaterThan(0);
     // the least recently used prompt went down, and is found there when it comes back
     expect(tiered.counters.hits[1]).toBeGreaterThan(0);
