@@ -45,6 +45,7 @@ export const live: readonly string[] = [
   'test/sim/latency/*.test.ts',
   'test/sim/report/tiers-of-unlike-instances-add-up.test.ts',
   'test/tools/*.test.ts',
+  'test/sim/tier/a-tier-adds-no-gpu-memory.test.ts',
   'test/sim/tier/loads-are-chosen-by-what-they-cost.test.ts',
   'test/**/oracle.test.ts',
 ];

@@ -226,7 +226,7 @@ export interface EngineConfig {
   readonly manager?: ManagerConfig;
 }
 
-/** Room for blocks in flight, which is taken out of the size of each tier: a share of it, and a most. */
+/** Room for blocks in flight, taken out of the size of each tier: a share of it, and a most. */
 const LANDING_SHARE = 1 / 16;
 const LANDING_BLOCKS_MAX = 1024;
 /** Most blocks of all tiers: the manager holds some 60 bytes for each. */
@@ -327,10 +327,7 @@ function landingBlocks(blocks: number): number {
   return Math.min(share, LANDING_BLOCKS_MAX, blocks - 1);
 }
 
-/**
- * Least blocks below HBM with which the tiers pay. The landing room is lost to HBM, and a tier has about as many blocks
- * on their way to it at a time: tiers that hold less than both together find less than HBM alone does.
- */
+/** Least blocks below HBM with which tiers pay: the landing room is lost to HBM, and as many are on their way at a time. */
 export function leastBlocksBelow({ topBlocks }: EngineConfig): number {
   return 2 * landingBlocks(topBlocks);
 }
@@ -340,12 +337,9 @@ export function cutOffBy(config: EngineConfig): 'slow link' | 'small tiers' | nu
   const { lowerTiers, loads, scheduler, shared } = config;
   if (scheduler.preemption === 'offload' || shared !== undefined) return null;
   if (loads.kind !== 'deferred' || lowerTiers.length === 0) return null;
-  if (blocksBelow(config) < leastBlocksBelow(config)) return 'small tiers';
+  const below = lowerTiers.reduce((sum, { blocks }) => sum + blocks, 0);
+  if (below < leastBlocksBelow(config)) return 'small tiers';
   return linkLag(config) >= LAG_MOST ? 'slow link' : null;
-}
-
-function blocksBelow({ lowerTiers }: EngineConfig): number {
-  return lowerTiers.reduce((sum, { blocks }) => sum + blocks, 0);
 }
 
 export function linksOf(loads: LoadTiming): LinkModel {
@@ -353,10 +347,7 @@ export function linksOf(loads: LoadTiming): LinkModel {
   return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
 }
 
-/**
- * Share of HBM that may be on its way down. No more than the landing room takes, so that no request waits for the
- * slots; where requests that give way go down, they go whole.
- */
+/** Share of HBM that may go down at a time: what the landing room takes, so that no request waits; or whole requests. */
 function leavingShare({ scheduler, topBlocks }: EngineConfig): number {
   if (scheduler.preemption === 'offload') return 0.5;
   const landing = landingBlocks(topBlocks);
@@ -382,7 +373,7 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
       { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : offload) },
     ]),
   );
-  const total = topBlocks + blocksBelow(config);
+  const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, topBlocks);
   return {
     unitBytes: [blockBytes],
     [tierNames[TOP]]: { ...size(topBlocks), ...offload },
