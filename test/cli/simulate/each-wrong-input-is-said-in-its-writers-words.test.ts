@@ -17,7 +17,7 @@ import { printed } from './printed.ts';
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-wrong-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
 
-/** Each setting by its option, its field, and its key in a deployment file; `-` where there is no such way. */
+/** Each setting by its option, its field, and its key in a deployment file; `-` where it cannot be written so. */
 const settings: readonly (readonly [option: string, field: string, key: string])[] = [
   ['--model', 'model', '-'],
   ['--gpu', 'hardware', 'models.0.gpu'],
