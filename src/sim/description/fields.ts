@@ -114,6 +114,13 @@ export class SpecNode {
     return this.has(key) && !(isScalar(value) && value.value === null);
   }
 
+  /** The value under `key` where it is a single one; undefined for a list or a mapping with something in it, null for an empty one. */
+  bare(key: string): unknown {
+    const value = this.#value(key);
+    if (isScalar(value)) return value.value;
+    return (isMap(value) || isSeq(value)) && value.items.length > 0 ? undefined : null;
+  }
+
   text(key: string, fallback: string = ''): string {
     const value = this.#scalar(key);
     if (value === undefined || value === null) return fallback;
