@@ -441,7 +441,7 @@ function refuseIdleParallelism(
   }
 }
 
-/** A model whose keys about layers somebody vouches for. */
+/** A model whose unknown keys about layers change nothing, as its user says. */
 function vouchedModel(file: string): ModelConfig {
   const model = loadModel(file, true);
   let isKnown = true;

@@ -453,8 +453,11 @@ function linkAliases(root: unknown, source: YamlSource): void {
 function parseYamlMap(text: string, file: string): { source: YamlSource; root: YAMLMap } {
   const source = new YamlSource(file);
   if (text.length > maxYamlCharacters) {
-    const problem = `has more than ${maxYamlCharacters} characters, the most of a spec or a data file`;
-    throw source.error(1, problem, 'Write like clients as a cohort, or name the right file');
+    const problem = `has more than ${maxYamlCharacters} characters, the most of a file that is read whole`;
+    const remedy = file.endsWith('.json')
+      ? 'Take long lists out that say nothing of the model, such as id2label, or name the right file'
+      : 'Write like clients as a cohort, or name the right file';
+    throw source.error(1, problem, remedy);
   }
   refuseEmptyLines(text, source);
   try {

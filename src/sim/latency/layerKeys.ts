@@ -1,7 +1,7 @@
 /**
  * What a `config.json` says of layers and attention that this reader does not know. A key that speaks of them and is not
- * known may give each token other bytes of KV, so that the model is refused with the key's name unless somebody says that all layers
- * attend plainly. Keys that speak of anything else are nobody's business here.
+ * known may give each token other bytes of KV, so that the model is refused with the key's name unless its user says that all layers
+ * attend plainly. Keys that speak of anything else are not looked at.
  */
 
 import type { SpecNode } from '../description/fields.ts';

@@ -12,7 +12,7 @@ import { countedKinds, type HybridLayers, readHybridLayers } from './hybridLayer
 import { assumeKey, requireKnownLayers } from './layerKeys.ts';
 
 // Of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
-// ignored, but for those that may change KV (`layerKeys.ts`).
+// ignored, but for keys that may change KV (`layerKeys.ts`).
 
 /** Architecture of one model. Sizes are in elements; 0 stands for "absent" only where a field says so. */
 export interface ModelConfig {

@@ -228,7 +228,7 @@ interface MooncakeRow {
   readonly ids: readonly number[];
 }
 
-/** The rules of a trace, row by row, for whoever reads its lines. */
+/** The rules of a trace, row by row: every reader of lines asks it. */
 export class MooncakeRows {
   readonly #blockTokens: number;
   readonly #taken: TakenColumns;

@@ -1,4 +1,4 @@
-/** A config.json whose keys about layers or attention are not known is refused with the key's name, unless somebody vouches for it. */
+/** A config.json whose keys about layers or attention are not known is refused with the key's name, unless its user vouches for it. */
 
 import fs from 'node:fs';
 import os from 'node:os';

@@ -430,7 +430,7 @@ describe('files made to cost much are refused by size, depth and count', () => {
     ]) {
       write(value);
       expect(refusal(() => new TextTokenizer(directory, 512)).message).toMatch(
-        /tokenizer\.json makes up to .* times a text of it/,
+        /makes up to .* times a text of it/,
       );
     }
     write(repeated(1));
