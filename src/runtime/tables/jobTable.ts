@@ -30,7 +30,8 @@ export type JobState = (typeof JobState)[keyof typeof JobState];
 /** What a job is for, most urgent first. */
 export const JobPriority = {
   DEMAND_LOAD: 0,
-  PREEMPTION_SAVE: 1,
+  /** A copy that a caller waits for to be durable: the store reads it back before it says that it has it. */
+  SAVE: 1,
   PREFETCH: 2,
   WRITE_THROUGH: 3,
   SCRUB: 4,
