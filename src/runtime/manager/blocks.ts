@@ -302,8 +302,8 @@ export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
  * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above without a holder are
- * given up once the copy is on its way or there already; replicas that sequences hold stay until they are
- * released and evicted.
+ * given up once the copy has arrived, so that a transfer that fails loses nothing; replicas that sequences hold stay
+ * until they are released and evicted.
  */
 export function moveContent(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
   if (content === -1) return 'absent';
@@ -346,13 +346,14 @@ function moveDown(
   if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
   const row = createDemotion(core, content, source, tier, priority);
   if (row === -1) return 'full';
-  giveUpAbove(core, content, tier);
+  core.jobs.frees[row] = 1;
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
 }
 
-function giveUpAbove(core: Core, content: number, tier: number): void {
+/** The copies above that no sequence holds give up their room to the one in `tier`. */
+export function giveUpAbove(core: Core, content: number, tier: number): void {
   const { replicas } = core;
   for (let replica = core.fastestReady(content, TOP); replica !== -1; ) {
     const next = replicas.alias[replica];

@@ -14,7 +14,7 @@ import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
 import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
-import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
+import { type JobId, JobPriority, type JobRoute, JobState, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
 import { Outcome, type Tier, TOP } from '../tier/tier.ts';
@@ -57,7 +57,6 @@ import {
   cachedBlocks,
   describeRoute,
   describeTransfer,
-  type JobRoute,
   loadEstimate,
   lookup,
   type Match,
@@ -883,7 +882,7 @@ export class KVManager {
 
   /**
    * Brings one content, whose key is four words, to the tier at `position`, up or down, for no sequence. Up,
-   * it is copied. Down, its copies above that no sequence holds give up their room.
+   * it is copied. Down, its copies above that no sequence holds give up their room once it has arrived.
    */
   move(key: Uint32Array, position: number, priority: JobPriority, nowUs: number): MoveAnswer {
     const core = this.#core;

@@ -1,4 +1,4 @@
-/** The slice of the soak that every run of the tests makes. The whole one: `npm run campaign -- soak`. */
+/** The slice of the soak that `npm run ci` makes. The whole one: `npm run campaign -- soak`. */
 
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';

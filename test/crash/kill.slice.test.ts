@@ -1,5 +1,5 @@
 /**
- * The slice of the kill -9 campaign that every run of the tests makes. The whole one: `npm run campaign -- crash`.
+ * The slice of the kill -9 campaign that `npm run ci` makes. The whole one: `npm run campaign -- crash`.
  */
 
 import { expect, it } from 'vitest';

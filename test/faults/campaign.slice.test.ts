@@ -1,3 +1,5 @@
+/** A slice of the faults in virtual time. The whole: `npm run campaign -- faults`. */
+
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { sized } from '../sized.ts';

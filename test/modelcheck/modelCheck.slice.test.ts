@@ -1,3 +1,5 @@
+/** The model check over its small scopes. The large ones: `npm run campaign -- modelcheck`. */
+
 import { expect, it } from 'vitest';
 import { explore, replay } from './explore.ts';
 import { faultActions } from './model.ts';

@@ -1,3 +1,5 @@
+/** A slice of the faults over the tier of an embedder. Over the tiers of this package: `npm run campaign -- faults`. */
+
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { ShelfStore } from '../backends/shelfTier.ts';

@@ -1,3 +1,5 @@
+/** A slice of the load on the example server: `npm run campaign -- server` goes on for as long as it is told to. */
+
 import { afterAll, expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { removeStateDirectories } from '../examples/server/liveServer.ts';

@@ -1,3 +1,5 @@
+/** A slice of random operations on the manager: `npm run campaign -- fuzz` makes more. */
+
 import { expect, it } from 'vitest';
 import { fuzzManager } from './managerFuzz.ts';
 

@@ -1,3 +1,5 @@
+/** A slice of hand-offs with the prefill process killed: `npm run campaign -- pair` holds more conversations. */
+
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';

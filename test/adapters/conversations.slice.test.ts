@@ -1,3 +1,5 @@
+/** A slice of the conversations over transformers.js: `npm run campaign -- transformers` holds more of them. */
+
 import * as transformers from '@huggingface/transformers';
 import { afterAll, expect, test } from 'vitest';
 import { layoutOf } from '../../src/adapters/transformers/index.ts';

@@ -1,3 +1,5 @@
+/** A slice of random programs in each language: `npm run campaign -- sandbox` tries more. */
+
 import { expect, test } from 'vitest';
 import { runCampaign } from './campaign.ts';
 

@@ -1,4 +1,4 @@
-/** The slice of the random calls that every run of the tests makes: `npm run campaign -- fuzz calls` makes more. */
+/** The slice of the random calls that `npm run ci` makes: `npm run campaign -- fuzz calls` makes more. */
 
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/patternItems.ts';

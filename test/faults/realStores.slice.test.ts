@@ -1,6 +1,6 @@
 /**
- * A small fault campaign: the same faults, in real time, around the real stores of a KVRuntime on the
- * software device.
+ * A small fault campaign: the faults of `npm run campaign -- faults`, in real time, around the real stores of a KVRuntime on
+ * the software device.
  */
 
 import { mkdtempSync, rmSync } from 'node:fs';

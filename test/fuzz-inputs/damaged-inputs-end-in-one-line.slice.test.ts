@@ -1,3 +1,5 @@
+/** A slice of the damaged inputs: `npm run campaign -- inputs` goes on for as long as it is told to. */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

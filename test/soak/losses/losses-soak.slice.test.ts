@@ -1,4 +1,4 @@
-/** The slice of the soak under losses that every run of the tests makes. The whole: `npm run campaign -- soak losses`. */
+/** The slice of the soak under losses that `npm run ci` makes. The whole: `npm run campaign -- soak losses`. */
 
 import { expect, it } from 'vitest';
 import { testSeed } from '../../../src/testing/index.ts';

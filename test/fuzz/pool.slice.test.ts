@@ -1,3 +1,5 @@
+/** A slice of random operations on a multi-granular pool: `npm run campaign -- fuzz pool` makes more. */
+
 import { expect, it } from 'vitest';
 import { fuzzPool } from './poolFuzz.ts';
 

@@ -1,4 +1,4 @@
-/** The slice of the server's soak that every run of the tests makes. The whole: `npm run campaign -- soak server`. */
+/** The slice of the server's soak that `npm run ci` makes. The whole: `npm run campaign -- soak server`. */
 
 import { expect, it } from 'vitest';
 import { testSeed } from '../../../src/testing/index.ts';

@@ -1,3 +1,5 @@
+/** A slice of the wrong kernels, each of which is caught. All of them: `npm run campaign -- kernels --mutations`. */
+
 import { describe, expect, it } from 'vitest';
 import { testDevice } from '../../backends/webgpu/testDevice.ts';
 import { mutationsOfCi as mutations } from './mutations.ts';
