@@ -6,7 +6,8 @@ import { runningClock } from '../backends/runningClock.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { AnswerMeter, AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
 import { forwardedHeaders, sendError, sendHead } from './heads.ts';
-import { Passage, type ServedGateway } from './passage.ts';
+import { Passage } from './passage.ts';
+import type { ServedGateway } from './served.ts';
 import { countMore, GatewayStatus } from './status.ts';
 
 export class GatewayServer {

@@ -20,6 +20,7 @@ import {
   TierKVError,
   type Transfer,
 } from '../runtime/index.ts';
+import { issuedJobs } from '../runtime/tier/driver.ts';
 import { collectYoungGarbage, median } from './manager.ts';
 
 interface Bench {
@@ -336,7 +337,7 @@ export class LinkRig {
           const remedy = 'Look at the device and the disk, then run it again.';
           reject(new TierKVError('TKV_DEVICE', `a bench transfer failed: ${failure}. ${remedy}`));
         });
-        this.#engine.submit(transfers);
+        this.#engine.submit(issuedJobs(transfers));
       });
   }
 

@@ -4,7 +4,7 @@ import { requireInteger, TierKVError } from '../errors.ts';
 import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
-import { JobKind, type JobPriority, type Place, type Transfer } from '../tables/jobTable.ts';
+import { JobKind, type JobPriority, type JobRoute, type Place, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { Tier } from '../tier/tier.ts';
 import { TOP } from '../tier/tier.ts';
@@ -251,17 +251,6 @@ export function describeTransfer(core: Core, row: number): Transfer {
     priority: jobs.priority[row] as JobPriority,
     deadlineUs: jobs.deadlineUs[row],
   };
-}
-
-/** What a driver without bytes asks of a job; one object for any number of them. */
-export interface JobRoute {
-  /** Null for a seal, whose block lies where it is. */
-  from: Tier | null;
-  to: Tier;
-  bytes: number;
-  /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
-  keys: Uint32Array;
-  keyAt: number;
 }
 
 export function describeRoute({ jobs, contents, replicas, config }: Core, row: number, into: JobRoute): void {

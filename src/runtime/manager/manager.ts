@@ -14,7 +14,7 @@ import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
 import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
-import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
+import { type JobId, JobPriority, type JobRoute, JobState, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
 import { Outcome, type Tier, TOP } from '../tier/tier.ts';
@@ -47,7 +47,6 @@ import {
   cachedBlocks,
   describeRoute,
   describeTransfer,
-  type JobRoute,
   loadEstimate,
   lookup,
   type Match,

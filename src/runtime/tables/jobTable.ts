@@ -291,6 +291,17 @@ export class JobTable {
 
 // A job as a driver sees it: from where to where, which bytes, and their key and digest.
 
+/** What a driver without bytes asks of a job; one object for any number of them. */
+export interface JobRoute {
+  /** Null for a seal, whose block lies where it is. */
+  from: Tier | null;
+  to: Tier;
+  bytes: number;
+  /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
+  keys: Uint32Array;
+  keyAt: number;
+}
+
 export interface Transfer {
   readonly job: JobId;
   /**
