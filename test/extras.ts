@@ -23,7 +23,7 @@ export const isInstalled = (name: string): boolean =>
 /** Whether `name` is there; where it is not, the run says that `what` was left out. */
 export function hasExtra(name: string, what: string): boolean {
   if (isInstalled(name)) return true;
-  process.stderr.write(`SKIPPED: ${what}: needs ${name}: npm run extras\n`);
+  console.warn(`SKIPPED: ${what}: needs ${name}: npm run extras`);
   return false;
 }
 
