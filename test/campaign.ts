@@ -11,6 +11,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   faults: ['test/faults/run.ts'],
   modelcheck: ['test/modelcheck/run.ts'],
   fuzz: ['test/fuzz/run.ts'],
+  states: ['test/runtime/snapshot/run.ts'],
   inputs: ['test/fuzz-inputs/run.ts'],
   crash: ['test/crash/run.ts'],
   sandbox: ['test/sim/sandbox/attacks/run.ts'],
