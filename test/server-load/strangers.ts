@@ -83,4 +83,4 @@ console.log(
 );
 console.log(`/health, ${healthMs.length} times: p50 ${at(0.5)}, p99 ${at(0.99)}, most ${at(1)}`);
 server.kill('SIGTERM');
-await once(server, 'exit');
+await once(server, 'close');
