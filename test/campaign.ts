@@ -22,6 +22,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],
+  stubborn: ['test/gateway/stubbornRun.ts'],
   loads: ['test/sim/tier/run.ts'],
   observed: ['test/cli/observe/run.ts'],
   kernels: ['test/compute/run.ts'],
