@@ -22,7 +22,9 @@ if (args.includes('--help')) {
         const saved = await serving.stop();
         console.log(options.state === undefined ? 'Stopped.' : `Stopped; ${saved} blocks are saved.`);
       } catch (error) {
-        console.error(`tierkv server: the stop failed: ${error instanceof Error ? error.message : error}`);
+        const isIo = error instanceof TierKVError && error.code === 'TKV_IO';
+        const what = isIo ? 'stopped, and not all KV is saved' : 'the stop failed';
+        console.error(`tierkv server: ${what}: ${error instanceof Error ? error.message : error}`);
         process.exitCode = 1;
       }
     };
