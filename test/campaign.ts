@@ -25,6 +25,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   server: ['test/server-load/run.ts'],
   strangers: ['test/server-load/strangers.ts'],
   gateway: ['test/gateway/run.ts'],
+  stubborn: ['test/gateway/stubbornRun.ts'],
   loads: ['test/sim/tier/run.ts'],
   observed: ['test/cli/observe/run.ts'],
   kernels: ['test/compute/run.ts'],
