@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
+import { filesLeftOut } from './test/extras.ts';
 
 /**
  * Live tests with a process of their own: they count what their process holds (memory, threads, descriptors, garbage), change
@@ -128,22 +129,34 @@ const config: ViteUserConfig = defineConfig({
           ...ofUnit,
           name: 'quick',
           include: ['test/**/*.test.ts'],
-          exclude: [...live, ...slices, ...long],
+          exclude: [...live, ...slices, ...long, ...filesLeftOut],
         },
       },
-      { extends: true, test: { ...ofUnit, name: 'unit', include: [...long] } },
+      { extends: true, test: { ...ofUnit, name: 'unit', include: [...long], exclude: [...filesLeftOut] } },
       {
         extends: true,
         test: {
           ...ofLive,
           name: 'live',
           include: [...live],
-          exclude: [...alone, ...slices],
+          exclude: [...alone, ...slices, ...filesLeftOut],
           isolate: false,
         },
       },
-      { extends: true, test: { ...ofLive, name: 'live-alone', include: [...alone], exclude: [...slices] } },
-      { extends: true, test: { ...ofLive, name: 'slice', include: [...slices], testTimeout: 600_000 } },
+      {
+        extends: true,
+        test: { ...ofLive, name: 'live-alone', include: [...alone], exclude: [...slices, ...filesLeftOut] },
+      },
+      {
+        extends: true,
+        test: {
+          ...ofLive,
+          name: 'slice',
+          include: [...slices],
+          exclude: [...filesLeftOut],
+          testTimeout: 600_000,
+        },
+      },
     ],
   },
 });

@@ -10,6 +10,7 @@
 import { hexOf } from '../../embed/assembly.ts';
 import type { DeviceBlockTable } from '../../embed/context.ts';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
+import type { SaveOptions } from '../../embed/saving.ts';
 import type { KVSequence } from '../../embed/sequenceState.ts';
 import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
@@ -462,12 +463,18 @@ export class PrefixCache implements AsyncDisposable {
     return await this.#copies.opened;
   }
 
-  /** Makes what is cached durable in the files. @returns blocks that the files hold; 0 without files */
-  persist(): Promise<number> {
-    return this.runtime.save();
+  /**
+   * Makes what is cached durable in the files; it stays where it is. @returns blocks that the files hold; 0 without files
+   * @throws TKV_IO when not all could be kept, with how many blocks are and how many are not (`KVRuntime.save`)
+   */
+  persist(options?: SaveOptions): Promise<number> {
+    return this.runtime.save(options);
   }
 
-  /** Makes what is cached durable and closes the runtime, unless the runtime was given. */
+  /**
+   * Makes what is cached durable and closes the runtime, unless the runtime was given. Where the files are full, older
+   * blocks go for it. @throws TKV_IO when not all could be kept; the runtime is closed then too
+   */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
@@ -480,7 +487,7 @@ export class PrefixCache implements AsyncDisposable {
   async #close(): Promise<void> {
     if (!this.#parts.ownsRuntime) return;
     try {
-      await this.runtime.save();
+      await this.runtime.save({ whenFull: 'replace' });
     } finally {
       await this.runtime.close();
     }

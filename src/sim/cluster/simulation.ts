@@ -49,7 +49,7 @@ import {
 import { ScalingLoop, ScalingLoops, type ScalingSetup } from './scaling.ts';
 import { restoreCluster, SimulationSnapshot, type SnapshotData, saveCluster } from './snapshot.ts';
 
-/** What a fork has of its own. */
+/** Settings of a fork. */
 export interface ForkOptions {
   readonly observer?: SimulationObserver;
   /** Default: none. */

@@ -124,7 +124,7 @@ function visitEvents(core: ClusterCore, visitor: StateVisitor): void {
 // Forks in the same thread go on from the snapshot itself, which reads on in the requests without drawing any
 // of them again.
 
-/** Of the form of the data; another one for each change of what is written down. */
+/** Version of the data's form; it changes with the fields that are written. */
 export const snapshotVersion = 6;
 
 export interface SnapshotData {

@@ -42,7 +42,7 @@ export class InstanceDriver implements TransferDriver {
   readonly #loads: LoadTiming;
   readonly #countsLoads: boolean;
   readonly #shared: InstanceShare | null;
-  /** Of the job that is looked at. */
+  /** The route of the job at hand, filled again for each job. */
   readonly #route: JobRoute;
   /** The end that is told, filled again for each job. */
   readonly #end: { -readonly [field in keyof Completion]: Completion[field] };
@@ -83,7 +83,7 @@ export class InstanceDriver implements TransferDriver {
     else this.#carry(jobs, this.flights);
   }
 
-  /** What the step that begins now pays for blocks that came up before it, in microseconds. */
+  /** Time that the step that begins now pays for blocks that came up before it, in microseconds. */
   bill(): number {
     if (this.#loads.kind !== 'billed' || this.#unbilledBlocks === 0) return 0;
     const { baseUs, usPerBlock } = this.#loads;

@@ -17,7 +17,7 @@ import { StandInDevice, StandInDisk, settled } from '../../../src/testing/faults
 
 const shape = poolShape(8, 64, [64]);
 
-/** A move of the block in that slot; its job is the slot's number and 1, since 0 is no job. */
+/** A move of the block in that slot; its job is the slot's number plus 1, since a queue says 0 when it is empty. */
 function move(slot: number, from: Tier, to: Tier, deadlineUs: number = Number.POSITIVE_INFINITY): Transfer {
   return {
     job: (slot + 1) as JobId,
