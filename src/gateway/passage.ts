@@ -490,7 +490,7 @@ export class Passage {
 
   #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
     const tenant = this.#gateway.tenants === undefined ? undefined : this.#tenant;
-    const headers = forwardedHeaders(this.#request, backend, tenant);
+    const headers = forwardedHeaders(this.#request, backend, tenant, this.#gateway.forwardHeaders);
     headers['x-request-id'] = this.#id;
     headers['content-length'] = bytes;
     return headers;

@@ -44,7 +44,8 @@ export interface ServedGateway extends StatusSource {
   readonly limits: GatewayLimits;
   /** By API key; undefined where all clients are one tenant. */
   readonly tenants: ReadonlyMap<string, string> | undefined;
-  readonly adminKey: string | undefined;
+  /** Names of headers that go on to backends beside the usual ones. */
+  readonly forwardHeaders: ReadonlySet<string>;
   /** Whether backends are told the rank of each request. */
   readonly sendsPriority: boolean;
   readonly tell: Tell;
