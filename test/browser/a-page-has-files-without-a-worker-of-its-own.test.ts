@@ -85,6 +85,23 @@ describe.skipIf(problem !== undefined)('files of a page', () => {
     await page.page.close();
   });
 
+  it('that the browser took away are closed, and can be opened again', async () => {
+    const tab = await pages.open(profile.context, 'page');
+    const session = await sessionOf(tab);
+    await tab.call('open', files('taken'));
+    await tab.call('computeHeld', 1, 1);
+    await session.send('Storage.clearDataForOrigin', { origin: pages.url, storageTypes: 'all' });
+    await tab.call('computeHeld', 2, 1);
+    expect(await tab.call('closeHeld')).toBe('closed');
+    for (let turn = 0; turn < 2; turn++) {
+      expect(await tab.call('open', files('taken'))).toEqual(['ddr', 'nvme']);
+      await tab.call('computeHeld', 3, 1);
+      expect(await tab.call('findHeld', 3, 1)).toEqual(whole);
+      expect(await tab.call('closeHeld')).toBe('closed');
+    }
+    await tab.page.close();
+  });
+
   it.each(['worker', 'page'] as const)('that become full cost blocks and no answer (%s)', async (thread) => {
     const tab = await pages.open(profile.context, thread);
     const session = await sessionOf(tab);
