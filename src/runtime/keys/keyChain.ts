@@ -386,10 +386,10 @@ const Tag = {
   EXTRA_OFFSET: 14,
 } as const;
 
-export const secretKeyBytesMin = 16;
+const secretKeyBytesMin = 16;
 
 /** Tokens that one key of the namespace covers. */
-export function tokensPerKey(namespace: KeyNamespace): number {
+function tokensPerKey(namespace: KeyNamespace): number {
   requireShapes({ namespace }, { namespace: { layout: 'object' } });
   return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
 }
@@ -637,7 +637,7 @@ const extraNames = optionNames<RequestExtra>({ value: true, fromToken: true });
  * For each block that extras enter, 32 bytes that stand for all of them.
  * @throws TKV_INPUT naming the malformed extra
  */
-export function requestExtras(
+function requestExtras(
   extras: RequestExtras,
   tokensPerKey: number,
   field = 'extras',
