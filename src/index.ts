@@ -5,7 +5,6 @@
 
 import './requireNode.ts';
 
-export type { RemoteConfig } from './backends/remote/remoteTier.ts';
 export { BufferUsage, MapMode, ShaderStage } from './backends/webgpu/device.ts';
 export {
   type KVTensor,
@@ -45,7 +44,7 @@ export {
   type SampledToken,
 } from './embed/scheduler.ts';
 export type { KVSequence, PrefillPart } from './embed/sequenceState.ts';
-export { type OpenStores, openStores, type StoreConfig } from './embed/stores.ts';
+export type { OpenStores, StoreConfig } from './embed/stores.ts';
 export {
   type CalibratedLink,
   type StorageBackend,

@@ -19,4 +19,4 @@ export type {
   FrameRequest,
   FrameTier,
 } from './frames.ts';
-export { framesOfLog, LogFrameReader, type LogFrames } from './logFrames.ts';
+export { framesOfLog, type LogFrames } from './logFrames.ts';

@@ -350,6 +350,7 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, r
       `there was no time for a full run: the answer is by ${best.trial.requests} requests instead of ${requests}`,
     );
   }
+  if (traffic.notice !== undefined) notes.push(traffic.notice.replace(/\.$/, ''));
   if (traffic.sharesNothing && gpu !== undefined) {
     notes.push(
       'no two requests share a prefix, so that tiers below GPU memory bring nothing and were not tried',

@@ -18,7 +18,7 @@ import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
 
-export type BufferAccess = 'read' | 'write';
+type BufferAccess = 'read' | 'write';
 
 export interface KernelSpec {
   /** Name for labels and errors. */
@@ -92,7 +92,7 @@ interface CompiledKernel {
 const OFFSET_WORDS = 64;
 const WORKGROUPS_MAX = 65535;
 
-export interface EncodeOptions {
+interface EncodeOptions {
   /** The kernel's own buffers (`SlabKernel.bindOwn`). */
   readonly own?: GPUBindGroup;
   /** Buffer for the results, from byte 0 on, of `SlabKernel.resultBytesMax` bytes. Default: dropped. */
@@ -109,7 +109,7 @@ export class KernelTable {
   readonly #slabOf: Uint32Array;
   readonly #words: Uint32Array;
   readonly #sorted: Uint32Array<ArrayBuffer>;
-  /** By slab: its items, its first row, and the workgroups of its largest item. */
+  /** For each slab: its items, its first row, and the workgroups of its largest item. */
   readonly #count: Uint32Array;
   readonly #row: Uint32Array;
   readonly #workgroups: Uint32Array;

@@ -115,13 +115,13 @@ export interface SlotFunction {
 }
 
 /** An action of a leaf. `value` says whether it takes a number, `unit` which. */
-export interface SlotAction {
+interface SlotAction {
   readonly about: string;
   readonly value: 'none' | 'optional' | 'required';
   readonly unit: string;
 }
 
-export interface SlotContract {
+interface SlotContract {
   readonly about: string;
   readonly templates: Pick<Registry<unknown>, 'names' | 'describe' | 'resolve'>;
   /**
@@ -154,7 +154,7 @@ const instances = argument('instances', instanceFeatures, true);
 const scheduled = argument('requests', schedulingFeatures, true);
 const instance = argument('instance', engineFeatures);
 
-/** What a program of admission, priority or routing may define beside its function. */
+/** The observer that a program of admission, priority or routing may define beside its function. */
 export const observerFunction: {
   readonly name: string;
   readonly arguments: readonly [SlotArgument];

@@ -22,8 +22,9 @@ import type { SnapshotData } from '../cluster/snapshot.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type { Role } from '../control/policy.ts';
-import type { EngineConfig, InstanceEngine, InstanceShare } from '../instance/engine.ts';
+import type { EngineConfig, InstanceEngine } from '../instance/engine.ts';
 import { Instance, type InstanceLimits } from '../instance/instance.ts';
+import type { InstanceShare } from '../instance/instanceDriver.ts';
 import { SchedulerEngine } from '../instance/schedulerEngine.ts';
 import { PromptKeys } from '../instance/simRequest.ts';
 import type { LatencyModel } from '../latency/latencyModel.ts';
@@ -72,7 +73,7 @@ export type MakeEngine = (
 const INSTANCES_MAX = 1024;
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
-export function checkDeployment(deployment: Deployment): Deployment {
+function checkDeployment(deployment: Deployment): Deployment {
   requireShapes({ deployment }, { deployment: { pools: 'array' } });
   requireOptions(deployment, optionNames<Deployment>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;

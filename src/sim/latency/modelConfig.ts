@@ -8,10 +8,11 @@ import { nearestName, TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
-import { type HybridLayers, readHybridLayers } from './hybridLayers.ts';
+import { countedKinds, type HybridLayers, readHybridLayers } from './hybridLayers.ts';
+import { assumeKey, requireKnownLayers } from './layerKeys.ts';
 
-// Of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
-// ignored.
+// Configuration of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
+// ignored, but for keys that may change KV (`layerKeys.ts`).
 
 /** Architecture of one model. Sizes are in elements; 0 stands for "absent" only where a field says so. */
 export interface ModelConfig {
@@ -72,7 +73,7 @@ export interface ModelConfig {
 interface LatentProjections {
   /** Width of the compressed queries; 0 where they are not compressed. */
   readonly queryRank: number;
-  /** Of one head: the part of a query or key without position, and a value. */
+  /** Size per head of the part of a query or key without position, and of a value. */
   readonly plainHeadDim: number;
   readonly valueHeadDim: number;
 }
@@ -102,15 +103,15 @@ const maxParts = 100_000;
 
 /** Looks a key up in `text_config` first, which multimodal models nest their language model in. */
 class Config {
-  readonly #nodes: readonly SpecNode[];
+  readonly nodes: readonly SpecNode[];
 
   constructor(root: SpecNode) {
     const text = root.section('text_config');
-    this.#nodes = text === undefined ? [root] : [text, root];
+    this.nodes = text === undefined ? [root] : [text, root];
   }
 
   holder(key: string): SpecNode {
-    return this.#nodes.find((node) => node.keys().includes(key)) ?? this.#nodes[0];
+    return this.nodes.find((node) => node.keys().includes(key)) ?? this.nodes[0];
   }
 
   /** The first of `keys` that is present and not 0, or 0. */
@@ -188,7 +189,7 @@ function bitsByMethod(quantization: SpecNode): number {
   return flag('4bit') ? 4 : flag('8bit') ? 8 : 0;
 }
 
-/** What scales and zero points of groups add to a weight, in bytes. */
+/** Bytes that scales and zero points of groups add to a weight. */
 function groupBytes(quantization: SpecNode): number {
   const method = quantization.text('quant_method').toLowerCase();
   if (['gptq', 'awq', 'auto-round', 'auto_round'].includes(method)) {
@@ -283,11 +284,23 @@ export function modelFileName(model: string): string {
 /**
  * Reads the text of a HuggingFace `config.json`.
  * @param file how errors name the text; @param name the model's name, which may tell its weight precision.
+ * @param assumePlainAttention whether keys about layers that are not known here change nothing
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
-export function parseModelConfig(text: string, file: string, name: string): ModelConfig {
-  requireShapes({ text, file, name }, { text: 'text', file: 'name', name: 'text' });
+export function parseModelConfig(
+  text: string,
+  file: string,
+  name: string,
+  assumePlainAttention: boolean = false,
+): ModelConfig {
+  requireShapes(
+    { text, file, name, assumePlainAttention },
+    { text: 'text', file: 'name', name: 'text', assumePlainAttention: 'flag' },
+  );
   const config = new Config(readYaml(text, file));
+  if (!assumePlainAttention && config.holder(assumeKey).flag(assumeKey) !== true) {
+    requireKnownLayers(config, countedKinds);
+  }
   const heads = config.required('num_attention_heads');
   const layers = config.required('num_hidden_layers');
   if (layers > maxParts)
@@ -382,7 +395,7 @@ export function layerSplit(model: ModelConfig, prefix: boolean): { moe: number; 
   return { moe, dense: model.layers - moe };
 }
 
-// What a latency model knows about a GPU, read from a data file of ours or from one entry of upstream's
+// Figures of a GPU that latency models use, read from a data file of ours or from one entry of upstream's
 // `hardware_config.json`. Every number is checked; an unknown key is an error with the nearest known one.
 
 export interface Hardware {
@@ -405,11 +418,11 @@ export interface Hardware {
   readonly interconnectGbPerS: number;
   /** Share of that bandwidth which a reduction reaches on this link, for coefficients of another link; 0: theirs. */
   readonly reduceEfficiency: number;
-  /** What a reduction takes on this link however small it is, beyond what is in a layer's time on NVLink, µs. */
+  /** Least time of a reduction on this link, beyond its share in a layer's time on NVLink, µs. */
   readonly reduceLatencyUs: number;
 }
 
-/** What a data sheet may say of a GPU, in any of the units here. */
+/** Range of a data sheet's figure, in any of the units here. */
 const figure = { min: 1e-4, max: 1e7 } as const;
 
 function readOurs(node: SpecNode): Hardware {

@@ -20,8 +20,8 @@ export interface MeasuredRequest {
   readonly cachedTokens: number;
 }
 
-export const runFormats = ['table', 'observed', 'llmservingsim', 'vllm-bench'] as const;
-export type RunFormat = (typeof runFormats)[number];
+const runFormats = ['table', 'observed', 'llmservingsim', 'vllm-bench'] as const;
+type RunFormat = (typeof runFormats)[number];
 
 export interface MeasuredRunFile {
   readonly format: RunFormat;
@@ -30,7 +30,7 @@ export interface MeasuredRunFile {
   readonly taken: TakenColumns;
 }
 
-/** Of all requests together: a fit replays the run some hundred times. */
+/** Most tokens of all requests together: a fit replays the run some hundred times. */
 const maxTokens = 10_000_000;
 
 /**

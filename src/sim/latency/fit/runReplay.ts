@@ -28,7 +28,7 @@ export interface BatchLimits {
 
 interface Running {
   readonly index: number;
-  /** What has to be computed before the next token: the prompt, and after giving way also what was generated. */
+  /** Tokens to compute before the next token: the prompt, and after a preemption the generated ones too. */
   promptTokens: number;
   readonly outputTokens: number;
   progressTokens: number;
@@ -38,7 +38,7 @@ interface Running {
 }
 
 /** A step that began at a time, how long it took, and its batch. */
-export type StepSeen = (fromUs: number, us: number, batch: BatchSums) => void;
+type StepSeen = (fromUs: number, us: number, batch: BatchSums) => void;
 
 /**
  * When each request gets its first and last token, in the order of `requests`, which are sorted by arrival. A request that
