@@ -106,7 +106,7 @@ export class Trials {
       isOver,
       () => Math.min(MOST_TIMER_MS, Math.max(1, leftMs())),
     );
-    // workers elsewhere end a run when they like: nobody waits for it
+      // workers elsewhere go on with a run that was called off
     const answer = await Promise.race([run, over]);
     if (answer === undefined || (isUnanswered(answer) && answer.unanswered === 'out of time')) {
       run.catch(() => {});

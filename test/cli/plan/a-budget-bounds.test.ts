@@ -29,7 +29,7 @@ function stuckAfter(ended: number): TaskRunner {
   return { run, close: async () => {} } as unknown as TaskRunner;
 }
 
-it('without one run that ended there is no answer, and it says so', async () => {
+it('where no run ended the answer has no choice, and says so', async () => {
   const answer = await plan(question, { runner: stuckAfter(0) });
   expect(answer.choice).toBeUndefined();
   expect(answer.closest).toBeUndefined();
