@@ -21,7 +21,7 @@ const WHOLE_BYTES_MOST = 2 ** 21;
 const LINE_BYTES_MOST = 2 ** 18;
 
 /** What a server says of a failure. */
-export interface SaidFailure {
+interface SaidFailure {
   readonly message: string;
   /** The HTTP status that would say it; 500 where the server does not say. */
   readonly status: number;

@@ -9,7 +9,7 @@ import type { CacheBook } from './blockNews.ts';
 import type { KVEventSubscription } from './events/index.ts';
 import type { ReportRecord, RoutableWhy } from './records.ts';
 import { type BackendMetrics, METRICS_BYTES_MOST } from './reports.ts';
-import { Beginnings, Standing } from './standing.ts';
+import { Beginnings, ServerStanding } from './standing.ts';
 import { type BackendRole, backendRoles } from './twoLegs.ts';
 
 export interface BackendConfig {
@@ -43,7 +43,7 @@ export class Backend {
   readonly agent: http.Agent;
   state: BackendState = 'unseen';
   isDraining = false;
-  readonly standing: Standing = new Standing();
+  readonly standing: ServerStanding = new ServerStanding();
   readonly beginnings: Beginnings = new Beginnings();
   /** Whether the one request of its trial is there. */
   isBeingTried = false;

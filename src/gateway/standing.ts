@@ -23,9 +23,9 @@ const LEFT_MS = 1000;
 /** Requests that must wait at a silent server, and that others must have begun to answer meanwhile. */
 const SILENT_REQUESTS = 3;
 
-export type StandingState = 'trusted' | 'ejected' | 'onTrial';
+type StandingState = 'trusted' | 'ejected' | 'onTrial';
 
-export class Standing {
+export class ServerStanding {
   state: StandingState = 'trusted';
   /** Since when, in milliseconds of the running clock. */
   sinceMs: number = -Infinity;

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type Gateway, replayLog } from '../../../src/gateway/index.ts';
-import { Beginnings, Standing } from '../../../src/gateway/standing.ts';
+import { Beginnings, ServerStanding } from '../../../src/gateway/standing.ts';
 import { ask, echo, gatewayOf, type Handler, streamedEcho, TestBackend, until } from './backends.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-sick-'));
@@ -185,21 +185,21 @@ it('a server that comes back is another one, unless it says that its process is 
 
 describe('the rules, without a clock', () => {
   it('failures running, or half of the recent ends, make one suspect; successes between few do not', () => {
-    const running = new Standing();
+    const running = new ServerStanding();
     for (const isGood of [false, false, true, false, false]) running.ended(isGood);
     expect(running.isSuspect).toBe(false);
     running.ended(false);
     expect(running.isSuspect).toBe(true);
-    const mixed = new Standing();
+    const mixed = new ServerStanding();
     for (let i = 0; i < 20; i++) mixed.ended(i % 2 === 0);
     expect(mixed.isSuspect).toBe(true);
-    const mostlyWell = new Standing();
+    const mostlyWell = new ServerStanding();
     for (let i = 0; i < 100; i++) mostlyWell.ended(i % 4 !== 0);
     expect(mostlyWell.isSuspect).toBe(false);
   });
 
   it('each time is twice as long as the one before, up to a minute, and begins anew after a good end', () => {
-    const standing = new Standing();
+    const standing = new ServerStanding();
     let nowMs = 0;
     const times: number[] = [];
     for (let i = 0; i < 6; i++) {
