@@ -23,6 +23,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   full: ['test/fullRun.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
+  strangers: ['test/server-load/strangers.ts'],
   gateway: ['test/gateway/run.ts'],
   stubborn: ['test/gateway/stubbornRun.ts'],
   loads: ['test/sim/tier/run.ts'],

@@ -4,6 +4,7 @@ import { TierKVError } from '../../src/index.ts';
 import { Serving, serverOptions, usage } from './api/index.ts';
 
 const args = process.argv.slice(2);
+const echoMs = 500;
 if (args.includes('--help')) {
   console.log(usage);
 } else {
@@ -28,8 +29,15 @@ if (args.includes('--help')) {
         process.exitCode = 1;
       }
     };
-    process.once('SIGINT', stop);
-    process.once('SIGTERM', stop);
+    let askedMs = Infinity;
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => {
+        // npm passes on the Ctrl+C that the terminal sent to this process too: one that comes later is another one
+        if (performance.now() - askedMs > echoMs) process.exit(1);
+        if (askedMs === Infinity) void stop();
+        askedMs = Math.min(askedMs, performance.now());
+      });
+    }
   } catch (error) {
     const isExpected = error instanceof TierKVError || (error instanceof Error && 'syscall' in error);
     if (!isExpected) throw error;

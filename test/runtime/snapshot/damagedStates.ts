@@ -102,7 +102,7 @@ function simulationState(number: number): Kept {
     where: `simulation ${number}`,
     whole: run.snapshot().data,
     restore: (state) => resumeSimulation(randomSetup(number), state as SnapshotData).snapshot().data,
-    isUntouched: () => true, // no one gets a refused simulation
+    isUntouched: () => true, // a call that refuses returns no simulation
   };
 }
 
