@@ -37,6 +37,7 @@ import {
   type MoveEnd,
   type MultiGranularKVPool,
   type PoolUnit,
+  type UnitPlace,
 } from '../views/index.ts';
 import { MigrationLoop } from '../views/kvMigrator.ts';
 import type { StepEnd } from './context.ts';
@@ -125,6 +126,8 @@ export class TieredKVStorage implements AsyncDisposable {
    * The KV of the sequence's tokens is written: its full units are sealed, behind all work that the device
    * was given so far. @param tokenIds all its tokens; left out, no other sequence can find the blocks
    * @returns `interrupted` when a block is lost: a device or its memory failed
+   * @throws TKV_STATE for blocks that were not written since they were opened, TKV_DEVICE for blocks that an error of the device
+   * may have hit; nothing is sealed then
    */
   async commit(sequenceId: string, tokenIds?: KeyElements, options: CommitOptions = {}): Promise<StepEnd> {
     requireText(sequenceId, 'sequenceId', 'Pass the id that the blocks were allocated for.');
@@ -465,6 +468,9 @@ class UnitBytes {
   }
 
   async write(units: readonly { readonly unit: PoolUnit; readonly bytes: Uint8Array }[]): Promise<void> {
+    const { keeper } = this.#open;
+    const tokens = units.map(({ unit }) => unit.track.tokens);
+    if (!keeper.present) await keeper.ready();
     await this.#waitForPlaces(units.map(({ unit }) => unit));
     const stored = units.map(({ unit }): StoredUnit => {
       const state = unit.track.stateOf(unit.unit);
@@ -481,6 +487,18 @@ class UnitBytes {
       stored,
       units.map(({ bytes }) => bytes),
     );
+    units.forEach(({ unit }, i) => {
+      this.#written(unit, stored[i].place, tokens[i]);
+    });
+  }
+
+  /** All of the unit was written, where it lay when the writing began, with the tokens that its track had then. */
+  #written({ track, unit }: PoolUnit, { slot, generation }: UnitPlace, tokens: number): void {
+    const { pool } = this.#open;
+    const place = pool.placeOf({ track, unit });
+    if (place?.slot !== slot || place.generation !== generation) return;
+    const { tokensPerUnit } = track.column;
+    pool.manager.openings.tellAnew(track.table, unit, unit + 1, tokensPerUnit, tokens);
   }
 
   /** @throws TKV_STATE for a unit that was never written, or is lost */

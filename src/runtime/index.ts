@@ -139,8 +139,8 @@ export type { AdoptedBlock, NamedBlock, SharedBlock, TierLoss } from './manager/
 export { type Eviction, KVManager } from './manager/manager.ts';
 export type { ManagerObserver } from './manager/observer.ts';
 export { type OffloadChoice, offloadPolicyNames, type WriteBudgetConfig } from './manager/offloadPolicies.ts';
+export { doubtful, Openings, type TopTier, type WipedSlot } from './manager/openings.ts';
 export {
-  type BlockSealer,
   BlockTable,
   Entry,
   entryNames,
@@ -150,7 +150,6 @@ export {
   SealingBlock,
   type Sequence,
   type SequenceId,
-  ToldBlocks,
 } from './manager/sequence.ts';
 export {
   type KVBudget,
