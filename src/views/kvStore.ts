@@ -249,7 +249,7 @@ interface Admitted {
 }
 
 /** What a request is admitted with. */
-interface Admission {
+interface StoreAdmission {
   readonly keys: BlockKeys;
   readonly source: KeySource;
   /** Leading blocks that are cached and stay so. */
@@ -386,7 +386,7 @@ export class ManagedKVStore implements KVStore {
     end: number,
     cached: readonly number[],
     held: Sequence | undefined,
-  ): Admission | undefined {
+  ): StoreAdmission | undefined {
     const { blockSize } = this.config;
     if (start > cached.length * blockSize) {
       throw gap(start, `${cached.length} cached blocks cover ${cached.length * blockSize}`);
@@ -405,7 +405,7 @@ export class ManagedKVStore implements KVStore {
     return { keys, source, matched, blocks };
   }
 
-  #admit(request: StoreRequest, end: number, { keys, source, matched, blocks }: Admission): void {
+  #admit(request: StoreRequest, end: number, { keys, source, matched, blocks }: StoreAdmission): void {
     const { blockSize } = this.config;
     const before = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0);
     const sequence = this.manager.open(keys.words, keys.length, this.#nowUs, matched);

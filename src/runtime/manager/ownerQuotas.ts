@@ -137,29 +137,40 @@ export class OwnerQuotas {
     ownerOfChoice: number,
     isKept: (replica: number) => boolean,
   ): number {
-    const over = this.#payers.oldest(tier);
-    if (over !== -1) return this.#oldestOf(over, isKept);
+    const over = this.#firstPaying(tier, isKept);
+    if (over !== -1) return over;
     const own = owner === -1 ? -1 : owner * this.#tiers + tier;
     if (own !== -1) {
       const quota = this.#quotaBytes[own];
       const isOver = quota !== NONE && this.#ownedBytes[own] + bytes > quota;
-      if (isOver && this.#cached.size(own) > 0) return this.#oldestOf(own, isKept);
+      if (isOver && this.#cached.size(own) > 0) {
+        return this.#notKept(own, isKept) ?? this.#cached.oldest(own);
+      }
     }
     if (choice !== -1 && (ownerOfChoice === owner || this.quotaBytes(ownerOfChoice, tier) === null)) {
       return choice;
     }
-    const open = this.#payers.oldest(this.#tiers + tier);
-    if (open !== -1) return this.#oldestOf(open, isKept);
-    return own === -1 ? -1 : this.#oldestOf(own, isKept);
+    const open = this.#firstPaying(this.#tiers + tier, isKept);
+    if (open !== -1 || own === -1) return open;
+    return this.#notKept(own, isKept) ?? this.#cached.oldest(own);
   }
 
-  /** Of an owner's cached replicas in a tier, the one that was let go first and that no hint keeps; -1 without one. */
-  #oldestOf(place: number, isKept: (replica: number) => boolean): number {
-    const oldest = this.#cached.oldest(place);
-    for (let replica = oldest; replica !== -1; replica = this.#cached.newer(replica)) {
+  /** The replica with which an owner of the list pays: one that no hint keeps, if some owner has one; -1 without an owner. */
+  #firstPaying(list: number, isKept: (replica: number) => boolean): number {
+    const first = this.#payers.oldest(list);
+    for (let place = first; place !== -1; place = this.#payers.newer(place)) {
+      const replica = this.#notKept(place, isKept);
+      if (replica !== undefined) return replica;
+    }
+    return first === -1 ? -1 : this.#cached.oldest(first);
+  }
+
+  /** Of an owner's cached replicas in a tier, the one that was let go first and that no hint keeps. */
+  #notKept(place: number, isKept: (replica: number) => boolean): number | undefined {
+    for (let replica = this.#cached.oldest(place); replica !== -1; replica = this.#cached.newer(replica)) {
       if (!isKept(replica)) return replica;
     }
-    return oldest;
+    return undefined;
   }
 
   visitState(visitor: StateVisitor): void {
