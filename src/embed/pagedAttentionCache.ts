@@ -121,7 +121,7 @@ export class PagedAttentionCache
     this.#layout = layout;
     this.#sizeClass = units.sizeClass[0];
     this.blockBytes = units.unitBytes[this.#sizeClass];
-    // whose batch it is, nobody says: each block is wiped when it is taken
+    // the cache does not know its tenant: each block is wiped when it is taken
     this.#table = manager.open(new Uint32Array(), 0, context.nowUs(), 0, SHARED_OWNER);
     this.placement = new EntryPlacement(context, this.#table, this.#sizeClass);
   }

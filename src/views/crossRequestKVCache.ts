@@ -278,7 +278,7 @@ function requireSameTokens({ tokens }: Reuse, requestId: string, given: KeyEleme
     throw inputError(
       `tokenIds[${i}]`,
       `is ${String(token)}, and ${requestId} has ${tokens[i]} there since tryReuse. Commit the tokens that it began with, ` +
-        'and those that were computed behind them.',
+        'and the tokens that were computed behind them.',
     );
   }
 }

@@ -89,7 +89,7 @@ export class RetentionPolicy implements EvictionPolicy {
     return hints.named(tier, victim === -1 ? hints.kept.firstOfClass(tier, sizeClass) : victim);
   }
 
-  /** Whether a hint keeps the replica where it is, so that only need takes it: no mover that nobody asked may. */
+  /** Whether a hint keeps the replica where it is, so that need alone takes it, and no mover that was not asked. */
   keeps(replica: number): boolean {
     return this.#hints?.isKept(replica) ?? false;
   }

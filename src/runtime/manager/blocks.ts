@@ -235,7 +235,7 @@ function noteSpeculative(core: Core, row: number): void {
   if (jobs.targetTier[row] === TOP && isUnasked(priority)) speculativeLoads.add(jobs.idOf(row));
 }
 
-/** Whether nobody waits for moves of this priority, or asked for them: prefetches and migration. */
+/** Whether no caller waits for moves of this priority, or asked for them: prefetches and migration. */
 function isUnasked(priority: number): boolean {
   return priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
 }
@@ -310,7 +310,7 @@ export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
  *   pending   a job was bringing it there already
  *   absent    no tier has it
  *   full      the tier has no room for it, or no job is to be had
- *   kept      a quota or a hint keeps it in a faster tier, and nobody asked for the move
+ *   kept      a quota or a hint keeps it in a faster tier, and no caller asked for the move
  */
 export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full', 'kept'] as const;
 export type MoveAnswer = (typeof moveAnswers)[number];

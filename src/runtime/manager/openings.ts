@@ -5,7 +5,7 @@
  * - A block is clear before its owner can reach it: what another owner left in its slot is wiped in the call that opens it.
  * - A block is sealed only if its owner was told to write it, on this device, after it was last opened. A block that was
  *   opened again has another slot or another generation of it, and a block that was opened while no device was there is
- *   told of once there is one. So in any order of calls, what nobody wrote is never found.
+ *   told of once there is one. So in any order of calls, what was not written is never found.
  * - A block counts as written for as many tokens as its owner was told of, or, in a copy, as many as the source had.
  * - An error that the device reported after the owner was told may have hit the work that wrote the block: it is not sealed
  *   until its owner was told to write it once more.
@@ -76,7 +76,7 @@ export class Openings {
 
   /**
    * The owner learns now that the blocks [from, to) that are open are to be written. What it was told of a block before
-   * counts on, unless the block was opened again. Without a device nobody is told.
+   * counts on, unless the block was opened again. Without a device no owner is told.
    * @param blockTokens of a full block
    * @param tokens of the sequence, up to which it is told
    */
@@ -181,13 +181,13 @@ export class Openings {
 
   // What the manager tells of openings and copies.
 
-  /** The replica, in the top tier, is open now: nobody was told of it yet. */
+  /** The replica, in the top tier, is open now: its owner was not told of it yet. */
   opened(replica: number): void {
     const top = this.#top;
     if (top === null) return;
     this.#begin(replica, 0);
     if (this.#replicas.foreign[replica] === 0) return;
-    // Nothing lies in the memory of the next device, and there is none to wipe until then.
+    // Nothing lies in the memory of the next device, and there is nothing to wipe until then.
     if (top.present) this.#foreign.push({ slot: replica, sizeClass: this.#sizeClassOf(replica) });
     else this.#replicas.foreign[replica] = 0;
   }

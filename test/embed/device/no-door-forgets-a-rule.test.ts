@@ -1,6 +1,6 @@
 /**
  * Every door that allocates, with a device that is away when blocks are opened and with an owner that forgets to write: what
- * nobody wrote is never found, what was accepted is there, and no word of another tenant is met in an open block.
+ * was not written is never found, what was accepted is there, and no word of another tenant is met in an open block.
  */
 
 import { afterEach, describe, expect, it } from 'vitest';
@@ -142,7 +142,7 @@ describe('while the device is away', () => {
   });
 });
 
-describe('what nobody wrote is not published by', () => {
+describe('what was not written is not published by', () => {
   it('reuse: commit without ready is refused, and so are other tokens than tryReuse had', async () => {
     await using kv = await openRuntime({ hbmBytes: blocks(4), ddrBytes: undefined, migration: false });
     const v = await kv.begin(tokens, { tenant: 'v' });

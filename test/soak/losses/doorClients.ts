@@ -119,7 +119,7 @@ export class DoorClients {
       if (isCareless) {
         this.#before();
         this.#reuse.commit(id, tokens, null, true, tenant);
-        return 'committed unwritten'; // all of it was found, or it is found later that nobody wrote it
+        return 'committed unwritten'; // all of it was found, or it is found later that it was not written
       }
       const table = this.#reuse.sequenceOf(id);
       await this.#kv.ready(table);

@@ -1,5 +1,5 @@
 /**
- * What a quota protects and what a hint keeps is moved by nothing that others need or nobody asked for: not by the migrator, not by
+ * What a quota protects and what a hint keeps is moved by nothing that others need or that was not asked for: not by the migrator, not by
  * offloading, not by a preemption, whatever the order of calls. Each mover has a control in which the rule is taken out.
  */
 
@@ -113,7 +113,7 @@ const movers: Readonly<Record<string, (by: 'quota' | 'hint') => Kept>> = {
     }
     return kept;
   },
-  'a move that nobody asked for': (by) => {
+  'a move that no caller asked for': (by) => {
     const kept = new Kept(by);
     for (const priority of [JobPriority.SCRUB, JobPriority.PREFETCH]) {
       for (const id of [4, 3, 2, 1]) kept.manager.move(keysOf([id]).words, 1, priority, kept.now);
