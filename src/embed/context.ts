@@ -6,7 +6,6 @@ import {
   BlockKeys,
   BlockTable,
   type ComputePace,
-  doubtful,
   type KeyElements,
   type KVManager,
   type ReadableBlock,
@@ -17,6 +16,7 @@ import {
   tierName,
   tierTitle,
 } from '../runtime/index.ts';
+import { doubtful } from '../runtime/manager/openings.ts';
 import type { BlockMoves } from '../views/index.ts';
 import type { RuntimeMigration } from '../views/kvMigrator.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';

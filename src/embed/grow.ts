@@ -4,7 +4,8 @@
  */
 
 import { inputError } from '../runtime/errors.ts';
-import { doubtful, Entry, type KeyElements, requireElements, TierKVError } from '../runtime/index.ts';
+import { Entry, type KeyElements, requireElements, TierKVError } from '../runtime/index.ts';
+import { doubtful } from '../runtime/manager/openings.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import {
   full,

@@ -37,10 +37,9 @@ import {
   type MoveEnd,
   type MultiGranularKVPool,
   type PoolUnit,
-  type UnitPlace,
 } from '../views/index.ts';
 import { MigrationLoop } from '../views/kvMigrator.ts';
-import type { StepEnd } from './context.ts';
+import { type DeviceBlockTable, placesIn, type StepEnd } from './context.ts';
 import { processAlarm } from './managerLoop.ts';
 import { copyOfTokens } from './tenancy.ts';
 import {
@@ -120,6 +119,29 @@ export class TieredKVStorage implements AsyncDisposable {
     });
     await this.#units.write(takenApart(this.pool.layout, blocks, data));
     for (const block of blocks) block.updateAccess(this.#now());
+  }
+
+  /**
+   * Where the parts of the blocks lie on the device, for kernels: open parts are the caller's to write from now on.
+   * @throws TKV_UNKNOWN_ID, TKV_STATE for a part below HBM or lost, TKV_DEVICE when no device is to be had
+   */
+  async ready(blocks: readonly KVBlockDescriptor[]): Promise<DeviceBlockTable> {
+    requireShapes({ blocks }, { blocks: ['object'] });
+    this.#tell();
+    for (const block of blocks) this.pool.requireHeld(block);
+    const { keeper, stores, pool } = this.#open;
+    const { manager } = pool;
+    if (!keeper.present) await keeper.ready();
+    await this.#units.placed(blocks);
+    const places = blocks.flatMap(({ units }) =>
+      units.map(({ track, unit }) => {
+        const place = manager.readableBlock(track.table, unit);
+        if (place === undefined) throw stateError('have a part that is not in HBM. Read it there first.');
+        manager.openings.tell(track.table, unit, unit + 1, track.column.tokensPerUnit, track.tokens);
+        return place;
+      }),
+    );
+    return placesIn({ stores, pool: () => stores.pool }, places);
   }
 
   /**
@@ -487,18 +509,13 @@ class UnitBytes {
       stored,
       units.map(({ bytes }) => bytes),
     );
-    units.forEach(({ unit }, i) => {
-      this.#written(unit, stored[i].place, tokens[i]);
+    units.forEach(({ unit: { track, unit } }, i) => {
+      const { openings } = this.#open.pool.manager;
+      const { slot, generation } = stored[i].place;
+      const now = this.#open.pool.placeOf({ track, unit }); // it may be opened anew by now
+      if (now?.slot !== slot || now.generation !== generation) return;
+      openings.tellAnew(track.table, unit, unit + 1, track.column.tokensPerUnit, tokens[i]);
     });
-  }
-
-  /** All of the unit was written, where it lay when the writing began, with the tokens that its track had then. */
-  #written({ track, unit }: PoolUnit, { slot, generation }: UnitPlace, tokens: number): void {
-    const { pool } = this.#open;
-    const place = pool.placeOf({ track, unit });
-    if (place?.slot !== slot || place.generation !== generation) return;
-    const { tokensPerUnit } = track.column;
-    pool.manager.openings.tellAnew(track.table, unit, unit + 1, tokensPerUnit, tokens);
   }
 
   /** @throws TKV_STATE for a unit that was never written, or is lost */

@@ -139,7 +139,7 @@ export type { AdoptedBlock, NamedBlock, SharedBlock, TierLoss } from './manager/
 export { type Eviction, KVManager } from './manager/manager.ts';
 export type { ManagerObserver } from './manager/observer.ts';
 export { type OffloadChoice, offloadPolicyNames, type WriteBudgetConfig } from './manager/offloadPolicies.ts';
-export { doubtful, Openings, type TopTier, type WipedSlot } from './manager/openings.ts';
+export { Openings, type TopTier, type WipedSlot } from './manager/openings.ts';
 export {
   BlockTable,
   Entry,

@@ -31,7 +31,7 @@ export const parts: readonly Parts[] = [
     reason: 'Another export makes it: a user holds one, reads it, or names its type.',
     names: words(`
       KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable
-      BlockUse LoadedBlock OpenBlock SealingBlock ToldBlocks UseTable JobCarrier RetentionPolicy BlockKeys
+      BlockUse LoadedBlock OpenBlock SealingBlock Openings UseTable JobCarrier RetentionPolicy BlockKeys
       CanonicalWriter ComputePace LinkPace restoreState saveState
       CacheAllocation CachePage KVBlockDescriptor BlockMoves CachedMigration KernelTable LiveDevice
       SimulationSnapshot RequestTape Instance KeysNeeded PromptKeys SimRequest TokenTimes VirtualClock StatelessPolicy

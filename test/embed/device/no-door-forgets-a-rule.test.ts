@@ -170,6 +170,20 @@ describe('what was not written is not published by', () => {
     expect(kv.lookup(tokens, { tenant: 'u' }).blocks).toBe(4);
   });
 
+  it('a tiered storage whose kernels were not told where; then what they write is found', async () => {
+    await using storage = await TieredKVStorage.open(storageConfig);
+    const opened = storage.pool.allocate(asked('a', 'alice'));
+    await expect(storage.commit('a', tokens)).rejects.toMatchObject({ code: 'TKV_STATE' });
+    const { slabs, entries, blocks: count } = await storage.ready(opened);
+    for (let i = 0; i < count; i++) {
+      const bytes = new Uint8Array(BLOCK).fill(0x33);
+      storage.device.queue.writeBuffer(slabs[entries[2 * i]], entries[2 * i + 1], bytes);
+    }
+    expect(await storage.commit('a', tokens)).toBe('done');
+    for (const bytes of await storage.readBlocks(opened, 'ddr'))
+      expect(bytes.every((byte) => byte === 0x33)).toBe(true);
+  });
+
   it('a tiered storage: commit without a write is refused, and growth counts as written when it is', async () => {
     await using storage = await TieredKVStorage.open(storageConfig);
     const [a] = storage.pool.allocate(asked('a', 'alice', 10));
