@@ -73,7 +73,7 @@ export type MakeEngine = (
 const INSTANCES_MAX = 1024;
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
-export function checkDeployment(deployment: Deployment): Deployment {
+function checkDeployment(deployment: Deployment): Deployment {
   requireShapes({ deployment }, { deployment: { pools: 'array' } });
   requireOptions(deployment, optionNames<Deployment>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;

@@ -4,12 +4,12 @@
  */
 
 import { afterEach, describe, expect, it } from 'vitest';
+import { RetentionPolicy } from '../../../../src/runtime/eviction/retention.ts';
 import {
   JobPriority,
   KVManager,
   type ManagerConfig,
   Outcome,
-  RetentionPolicy,
   type Sequence,
 } from '../../../../src/runtime/index.ts';
 import { OwnerQuotas } from '../../../../src/runtime/manager/ownerQuotas.ts';
