@@ -69,7 +69,9 @@ describe.skipIf(!hasPython)('a pair behind a proxy of vLLM', () => {
   });
 
   const taken = async (): Promise<number> => {
-    const said = (await (await fetch(`${decode.url}/handoffs`)).json()) as { received: { taken: number } };
+    const said = (await (await fetch(`${decode.serving.operatorsUrl}/handoffs`)).json()) as {
+      received: { taken: number };
+    };
     return said.received.taken;
   };
   const client = (base: string): OpenAI =>
