@@ -441,9 +441,24 @@ function refuseIdleParallelism(
   }
 }
 
+/** A model whose unknown keys about layers change nothing, as its user says. */
+function vouchedModel(file: string): ModelConfig {
+  const model = loadModel(file, true);
+  let isKnown = true;
+  try {
+    loadModel(file);
+  } catch {
+    isKnown = false;
+  }
+  if (!isKnown) return model;
+  const problem = `is about keys of a config.json that are not known, and ${model.name} has none`;
+  throw configError('--assume-plain-attention', problem, 'Leave it out.');
+}
+
 function loadModelOf(options: OptionValues): ModelConfig {
   const folder = textOption(options, 'modelConfigFolder');
-  const model = loadModel(folder === undefined ? String(options.model) : path.join(folder, 'config.json'));
+  const file = folder === undefined ? String(options.model) : path.join(folder, 'config.json');
+  const model = options.assumePlainAttention === true ? vouchedModel(file) : loadModel(file);
   const kept = oneOf('--kv-cache-dtype', String(options.kvCacheDtype ?? 'auto'), ['auto', 'fp8']);
   const element = kept === 'fp8' ? { kvElementBytes: 1 } : {};
   const keepsWhole = options.disableHybridKvCacheManager === true;

@@ -116,6 +116,10 @@ const engineRows: readonly OptionRow[] = [
   ['--no-floor', 'also take times that the hardware cannot reach'],
   ['--max-model-len <n>', "most tokens of a request (default: the model's)"],
   ['--model-config-folder <dir>', 'folder with the config.json of the model'],
+  [
+    '--assume-plain-attention',
+    'take keys of a config.json about layers that are not known to change nothing',
+  ],
   ['--hardware-config <file>', "upstream's hardware_config.json"],
 ];
 

@@ -6,6 +6,7 @@
 
 import { isMap, isSeq, parseDocument } from 'yaml';
 import { readText } from '../files/inputs.ts';
+import { prefixNotice } from '../files/openWorkload.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { type HandoffConfig, handoffGranularities } from '../sim/cluster/handoffs.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
@@ -133,8 +134,14 @@ function planOptions(trace: string | undefined, options: OptionValues): Simulati
     policyFile: bundle,
     named: bundle.autoscaler ?? null,
     options: { ...options, latencyModel: hardware.coefficients.backend },
-    notices: cutOffTiers(pools),
+    notices: [...silentWorkload(workload), ...cutOffTiers(pools)],
   };
+}
+
+/** What cannot be learned from a workload. */
+function silentWorkload(workload: PlannedWorkload): string[] {
+  const notice = workload.kind === 'trace' ? prefixNotice(workload.format) : undefined;
+  return notice === undefined ? [] : [notice];
 }
 
 // `--deployment FILE`: models, pools, control plane, autoscaling, workload and targets in one YAML file, read
@@ -173,7 +180,11 @@ function planFile(file: string, trace: string | undefined, options: OptionValues
     policyFile: {},
     named: text,
     options: served,
-    notices: [...idleFields(text, { control, pools: plannedPools, scaling }), ...cutOffTiers(plannedPools)],
+    notices: [
+      ...silentWorkload(workload),
+      ...idleFields(text, { control, pools: plannedPools, scaling }),
+      ...cutOffTiers(plannedPools),
+    ],
   };
 }
 

@@ -79,6 +79,8 @@ export interface DeploymentSpec {
     readonly loraLoadUs?: number;
     /** Whether layers of a sliding window keep the whole context. */
     readonly disableHybridKvCacheManager?: boolean;
+    /** Whether keys of a config.json about layers that are not known change nothing. */
+    readonly assumePlainAttention?: boolean;
     /** Share of GPU memory that may be used. */
     readonly memoryUtilization?: number;
     readonly maxModelTokens?: number;
@@ -187,6 +189,7 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'engine.blockTokens': ['blockSizeInTokens'],
   'engine.kvBlocks': ['totalKvBlocks'],
   'engine.disableHybridKvCacheManager': ['disableHybridKvCacheManager'],
+  'engine.assumePlainAttention': ['assumePlainAttention'],
   'latency.expertImbalance': ['expertImbalance'],
   'speculation.draftTokens': ['numSpeculativeTokens'],
   'speculation.acceptance': ['speculativeAcceptance'],

@@ -383,6 +383,7 @@ const Tag = {
   TOKENS_PER_KEY: 11,
   EXTRA_NAME: 12,
   EXTRA_VALUE: 13,
+  EXTRA_OFFSET: 14,
 } as const;
 
 const secretKeyBytesMin = 16;
@@ -614,8 +615,8 @@ function mix(value: number): number {
 }
 
 // Extras: what determines the KV of one request besides its tokens, such as an adapter, the images that placeholders
-// stand for, or a salt. An extra enters the key of one block, and through the chain the keys of all blocks behind it;
-// the blocks before it are shared as usual.
+// stand for, or a salt. An extra enters the key of one block with its place there, and through the chain the keys of all
+// blocks behind it; the blocks before it are shared as usual.
 //
 //     block        0        1        2        3
 //     key          k0 ----> k1 ----> k2' ---> k3'        an image whose first token lies in block 2
@@ -652,6 +653,9 @@ function requestExtras(
     const block = Math.floor(fromToken / tokensPerKey);
     const writer = writers.get(block) ?? new CanonicalWriter().text(Tag.DOMAIN, 'tierkv request extras 1');
     writers.set(block, writer.text(Tag.EXTRA_NAME, name));
+    // the same tokens have other KV where the same extra begins at another one of them
+    const offset = fromToken % tokensPerKey;
+    if (offset > 0) writer.integer(Tag.EXTRA_OFFSET, offset);
     if (typeof value === 'string') writer.text(Tag.EXTRA_VALUE, value);
     else writer.bytes(Tag.EXTRA_VALUE, value);
   }
