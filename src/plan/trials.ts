@@ -106,7 +106,7 @@ export class Trials {
       isOver,
       () => Math.min(MOST_TIMER_MS, Math.max(1, leftMs())),
     );
-      // workers elsewhere go on with a run that was called off
+    // workers elsewhere go on with a run that was called off
     const answer = await Promise.race([run, over]);
     if (answer === undefined || (isUnanswered(answer) && answer.unanswered === 'out of time')) {
       run.catch(() => {});
