@@ -195,7 +195,7 @@ export {
 export { scalingPolicies } from './control/scaling/registry.ts';
 export {
   checkDeployment,
-  type Deployment,
+  type Fleet,
   type MakeEngine,
   newSimulation,
   type PoolConfig,
