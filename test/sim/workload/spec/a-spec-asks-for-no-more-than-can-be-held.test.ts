@@ -68,7 +68,7 @@ it('windows with more arrivals than can be held are an error, also from a profil
   const steep = withProfile(spec('aggregate_rate: 1'), parseProfile('ramp:from=1,to=1e6,duration=1e9'));
   expect(drain(steep)).toThrow(/client "a" has waiting requests that need more/);
   expect(() => parseProfile('ramp:from=1,to=1e308,duration=60')).toThrow(
-    /^--profile has to=1e308\. Set to to a number from 0 to 1000000\.$/,
+    /^profile has to=1e308\. Set to to a number from 0 to 1000000\.$/,
   );
 });
 
