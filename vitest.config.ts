@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
+import { filesLeftOut } from './test/extras.ts';
 
 /**
  * Live tests with a process of their own: they count what their process holds (memory, threads, descriptors, garbage), change
@@ -32,8 +33,6 @@ export const live: readonly string[] = [
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
   'test/gateway/{*,live/*,events/live/*}.test.ts',
   'test/goldens/random-step-traces.test.ts',
-  'test/faults/realStores.test.ts',
-  'test/fuzz/pool.test.ts',
   'test/runtime/policy/hazard/hazard-closes-the-gap-on-public-traces.test.ts',
   'test/sim/workload/same-bytes.test.ts',
   // these read files through the command line's reader, which opens pipes
@@ -45,8 +44,35 @@ export const live: readonly string[] = [
   'test/sim/latency/*.test.ts',
   'test/sim/report/tiers-of-unlike-instances-add-up.test.ts',
   'test/tools/*.test.ts',
-  'test/sim/tier/loads-are-chosen-by-what-they-cost.test.ts',
   'test/**/oracle.test.ts',
+];
+
+/**
+ * Slices of campaigns, and checks that fill memory: `npm run ci` runs them, `npm test` does not. Each names the campaign of
+ * `test/campaign.ts` that runs it at full size, which test/tidy holds.
+ */
+export const slices: readonly string[] = ['test/**/*.slice.test.ts'];
+
+/**
+ * Unit tests of more than 3 seconds of processor time. All other unit tests are `quick`; a run of theirs ends with the names
+ * of files that belong here (`test/slowestFilesReporter.ts`).
+ */
+export const long: readonly string[] = [
+  'test/evolve/binding/schedulers-are-forked-and-replayed.test.ts',
+  'test/evolve/presets/decide-differently.test.ts',
+  'test/evolve/search/search.test.ts',
+  'test/runtime/manager/tables-grow-as-they-are-used.test.ts',
+  'test/runtime/policy/each-policy-evicts-what-its-textbook-says.test.ts',
+  'test/runtime/reuse/no-timing-tells-another-tenants-prefix.test.ts',
+  'test/runtime/snapshot/a-restored-manager-goes-on-the-same.test.ts',
+  'test/sim/cluster/forced-decisions.test.ts',
+  'test/sim/report/every-report-adds-up.test.ts',
+  'test/sim/sandbox/attacks/attacks.test.ts',
+  'test/sim/sandbox/attacks/longWork.test.ts',
+  'test/sim/sandbox/javascript/policy.test.ts',
+  'test/sim/sandbox/starlark/engines.test.ts',
+  'test/sim/sandbox/wasm/examples.test.ts',
+  'test/tidy/tidy.test.ts',
 ];
 
 /** Files of half a minute and more begin first, so that none of them is alone at the end. */
@@ -54,7 +80,7 @@ const slow =
   /\/(crash|soak|fuzz-inputs|server-load|modelcheck|evolve\/frameworks|goldens\/upstream|examples\/server|cli\/(evaluate|evolve|inputs))\//;
 
 /** In the order in which they run. */
-const projects = ['live-alone', 'live', 'unit'];
+const projects = ['slice', 'live-alone', 'live', 'unit', 'quick'];
 
 class SlowFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
@@ -72,6 +98,13 @@ if (process.env.NODE_V8_COVERAGE === undefined) {
   process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, 'node_modules', '.cache', 'compiled');
 }
 
+/** These change nothing outside of themselves, so one process runs many files and loads the modules once. */
+const ofUnit = {
+  isolate: false,
+  runner: './test/processorTimeRunner.ts',
+  testTimeout: 600_000,
+  hookTimeout: 600_000,
+};
 const ofLive = { globalSetup: ['./test/command.ts'], testTimeout: 300_000, hookTimeout: 300_000 };
 
 const config: ViteUserConfig = defineConfig({
@@ -92,21 +125,38 @@ const config: ViteUserConfig = defineConfig({
     projects: [
       {
         extends: true,
-        // These change nothing outside of themselves, so one process runs many files and loads the modules once.
         test: {
-          name: 'unit',
+          ...ofUnit,
+          name: 'quick',
           include: ['test/**/*.test.ts'],
-          exclude: [...live],
+          exclude: [...live, ...slices, ...long, ...filesLeftOut],
+        },
+      },
+      { extends: true, test: { ...ofUnit, name: 'unit', include: [...long], exclude: [...filesLeftOut] } },
+      {
+        extends: true,
+        test: {
+          ...ofLive,
+          name: 'live',
+          include: [...live],
+          exclude: [...alone, ...slices, ...filesLeftOut],
           isolate: false,
-          testTimeout: 600_000,
-          hookTimeout: 600_000,
         },
       },
       {
         extends: true,
-        test: { ...ofLive, name: 'live', include: [...live], exclude: [...alone], isolate: false },
+        test: { ...ofLive, name: 'live-alone', include: [...alone], exclude: [...slices, ...filesLeftOut] },
       },
-      { extends: true, test: { ...ofLive, name: 'live-alone', include: [...alone] } },
+      {
+        extends: true,
+        test: {
+          ...ofLive,
+          name: 'slice',
+          include: [...slices],
+          exclude: [...filesLeftOut],
+          testTimeout: 600_000,
+        },
+      },
     ],
   },
 });

@@ -127,7 +127,7 @@ for await (const token of sequence.evaluate(prompt.slice(sequence.contextTokens.
   answer.push(token);
   if (answer.length === Number(values.tokens)) break;
 }
-await kv.save();
+await kv.save({ whenFull: 'replace' });
 fs.rmSync(stateFile, { force: true });
 console.log(`${known} of ${prompt.length} tokens were loaded; first token after ${firstMs.toFixed(0)} ms`);
 console.log(`answer: ${answer.join(' ')}`);

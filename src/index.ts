@@ -34,6 +34,7 @@ export type { BlockUseEvent, CacheEvent, EventOptions } from './embed/observabil
 export { PagedAttentionCache } from './embed/pagedAttentionCache.ts';
 export { ReadyLayers } from './embed/partialPrefill.ts';
 export { RequestQueue, WaitingRequest } from './embed/reuse.ts';
+export type { SaveOptions } from './embed/saving.ts';
 export type { KVRequest } from './embed/scheduledRequest.ts';
 export {
   type FinishedRequest,

@@ -1,7 +1,7 @@
 /**
  * The part of @huggingface/transformers that is named in this repository. The package's own declarations fail
  * the checks of libraries that are on here, so `paths` of tsconfig.json leads to this file instead;
- * tsconfig.transformers.json checks the same sources against the real ones.
+ * tsconfig.extras.json checks the same sources against the real ones.
  */
 
 import type { DecoderModel, EngineCache, EngineTensor } from './adapters/transformers/engine.ts';

@@ -1,13 +1,22 @@
-/** Says at the end of a run of many files which of them took longest: there the next minute of a run is to be found. */
+/**
+ * Says at the end of a run of many files which of them took longest: there the next minute of a run is to be found. Files of
+ * `quick` that take more than its limit of processor time are named with the place where they belong.
+ */
 
 import type { Reporter, TestModule } from 'vitest/node';
+import type { ProcessorTime } from './processorTimeRunner.ts';
 
 /** A run of fewer files is looked at as it is. */
 const fewFiles = 20;
 const listed = 15;
+/** Of `quick`: milliseconds of processor time that a file may take, the modules included that it is the first to load. */
+const quickMs = 3000;
+/** A file of this many times the limit is not quick on any machine, and fails the run. The same work takes up to twice as long beside others. */
+const surely = 3;
 
 export default class SlowestFilesReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {
+    tellQuickFiles(modules);
     if (modules.length < fewFiles) return;
     const files = modules
       .map((module) => {
@@ -27,4 +36,22 @@ export default class SlowestFilesReporter implements Reporter {
       process.stdout.write(`${seconds(testsMs + aroundMs).padStart(8)}  ${name}\n`);
     }
   }
+}
+
+/** Names files of `quick` that are above its limit. */
+function tellQuickFiles(modules: readonly TestModule[]): void {
+  const above = modules
+    .filter(({ project }) => project.name === 'quick')
+    .map((module) => ({
+      name: module.relativeModuleId,
+      ms: (module.meta() as ProcessorTime).processorMs ?? 0,
+    }))
+    .filter(({ ms }) => ms > quickMs)
+    .sort((a, b) => b.ms - a.ms);
+  if (above.length === 0) return;
+  process.stdout.write(
+    `\nQuick files above ${quickMs / 1000} s of processor time. Make them shorter, or name them in \`long\` of vitest.config.ts:\n`,
+  );
+  for (const { name, ms } of above) process.stdout.write(`${(ms / 1000).toFixed(1).padStart(8)}  ${name}\n`);
+  if (above[0].ms > surely * quickMs) process.exitCode = 1;
 }

@@ -10,6 +10,7 @@ import type { AddressInfo } from 'node:net';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { makeDecoder } from '../examples/tinyDecoder/make.ts';
+import { isInstalled } from '../test/extras.ts';
 import { buildForBrowsers } from './browserBuild.ts';
 
 const root = resolve(import.meta.dirname, '..');
@@ -51,7 +52,8 @@ const instead = Object.fromEntries(
 
 /** What onnxruntime-web loads at run time, as `ort` beside a page: the build that transformers.js takes by itself. */
 export function copyOnnxRuntime(dir: string): void {
-  const from = dirname(createRequire(import.meta.url).resolve('onnxruntime-web/webgpu'));
+  const transformers = createRequire(import.meta.url).resolve('@huggingface/transformers');
+  const from = dirname(createRequire(transformers).resolve('onnxruntime-web/webgpu'));
   mkdirSync(join(dir, 'ort'), { recursive: true });
   for (const ending of ['mjs', 'wasm']) {
     const name = `ort-wasm-simd-threaded.asyncify.${ending}`;
@@ -124,7 +126,9 @@ if (import.meta.main) {
     options: { out: { type: 'string' }, port: { type: 'string', default: '8080' } },
   });
   const dir = resolve(values.out ?? join(root, '.built', 'browser'));
-  await buildPages(dir);
+  const has = isInstalled('@huggingface/transformers');
+  if (!has) console.log('Without the page over transformers.js: npm run extras installs what it needs.');
+  await buildPages(dir, has ? programs : programs.filter((name) => name !== 'transformersWorker'));
   if (values.out !== undefined) console.log(`${dir}: put these files on any server`);
   else {
     const { url } = await servePages(dir, Number(values.port));

@@ -1,21 +1,20 @@
 /**
- * Makes `dist`: declarations by tsc, JavaScript by rolldown, in three bundles.
+ * Makes `dist`: declarations by tsc, JavaScript by rolldown, in two bundles.
  *
- * - Doors: one file for each door of package.json. What they share lies in `dist/shared`, once, so that a class
- *   that comes through two doors is one class. Packages are imported.
+ * - For Node: one file for each door of package.json, and one for each program: the command, and what its threads run. What they
+ *   share lies in `dist/shared`, once, so that a class that comes through two doors is one class; every command is a part that
+ *   is loaded when it is called. Packages are inside, since a program loads one file faster than a hundred and a user installs
+ *   less; their licences stand in `dist/LICENSES`. Only packages with native code, and what may be absent, are imported.
  * - Doors of pages (browserBuild.ts): the same for browsers, below `dist/browser`.
- * - Programs: the command and what its threads run, each with the name it has in `src`; every command is a part that
- *   is loaded when it is called. Packages are inside, since a program loads one file faster than a hundred; their
- *   licences stand in `dist/cli/LICENSES`. Only packages with native code, and what may be absent, are imported.
  *
  * The code has no comments, is not minified and has no source maps: it keeps names and lines, so the stack of an
- * error leads to its place. `--out FOLDER` builds elsewhere, `--programs`
+ * error leads to its place. Declarations that no door leads to are left out. `--out FOLDER` builds elsewhere, `--programs`
  * the programs alone, `--no-declarations` all but the declarations.
  */
 
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join, relative, resolve } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type OutputChunk, rolldown } from 'rolldown';
 import { buildForBrowsers } from './browserBuild.ts';
@@ -35,7 +34,6 @@ const out = resolve(values.out);
 interface Manifest {
   readonly exports: Readonly<Record<string, string | { readonly default: string }>>;
   readonly bin: Readonly<Record<string, string>>;
-  readonly dependencies: Readonly<Record<string, string>>;
   readonly optionalDependencies: Readonly<Record<string, string>>;
   readonly peerDependencies: Readonly<Record<string, string>>;
 }
@@ -62,17 +60,12 @@ const threads = globSync('src/**/*.ts', { cwd: root }).flatMap((file) =>
   ),
 );
 
-/** @param external packages that stay imports; all others come into the bundle */
-async function bundle(
-  names: readonly string[],
-  shared: string,
-  external: readonly string[],
-): Promise<OutputChunk[]> {
+async function bundle(names: readonly string[]): Promise<OutputChunk[]> {
   const build = await rolldown({
     cwd: root,
     input: Object.fromEntries(names.map((name) => [name, join(root, 'src', `${name}.ts`)])),
     platform: 'node',
-    external: (id) => external.some((name) => id === name || id.startsWith(`${name}/`)),
+    external: (id) => mayBeAbsent.some((name) => id === name || id.startsWith(`${name}/`)),
     plugins: [shadersInside(true)],
     transform: { target: 'es2024' },
   });
@@ -81,7 +74,7 @@ async function bundle(
     format: 'esm',
     comments: { annotation: true, jsdoc: false, legal: true },
     entryFileNames: '[name].js',
-    chunkFileNames: `${shared}/[name]-[hash].js`,
+    chunkFileNames: 'shared/[name]-[hash].js',
   });
   await build.close();
   return output.filter((file) => file.type === 'chunk');
@@ -103,16 +96,30 @@ function licencesOf(chunks: readonly OutputChunk[]): string {
   return parts.join(`\n${'-'.repeat(80)}\n\n`);
 }
 
+/** Removes all declarations but those of `doors` and what they import. */
+function keepReachable(doors: readonly string[]): void {
+  const kept = new Set(doors);
+  for (const file of kept) {
+    for (const [, from] of readFileSync(file, 'utf8').matchAll(/(?:from|import\() ?['"](\.[^'"]+)['"]/g)) {
+      kept.add(resolve(dirname(file), from.replace(/(?<!\.d)\.[jt]s$/, '.d.ts')));
+    }
+  }
+  for (const file of globSync('**/*.d.ts', { cwd: out })) {
+    if (!kept.has(join(out, file))) rmSync(join(out, file));
+  }
+}
+
 rmSync(out, { recursive: true, force: true });
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
 if (!values.programs && values.declarations) {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', out], {
     stdio: 'inherit',
   });
+  keepReachable(allDoors.map((name) => join(out, `${name}.d.ts`)));
 }
-const ofDoors = values.programs
-  ? []
-  : await bundle(doors, 'shared', [...Object.keys(manifest.dependencies), ...mayBeAbsent]);
+const programs = [...Object.values(manifest.bin).map(nameOf), ...new Set(threads)];
+const ofNode = await bundle(values.programs ? programs : [...doors, ...programs]);
+writeFileSync(join(out, 'LICENSES'), licencesOf(ofNode));
 const ofPages = values.programs
   ? []
   : await buildForBrowsers({
@@ -122,14 +129,10 @@ const ofPages = values.programs
       minify: false,
       external: ['yaml', '@huggingface/transformers'],
     });
-const programs = [...Object.values(manifest.bin).map(nameOf), ...new Set(threads)];
-const ofPrograms = await bundle(programs, 'cli/shared', ['webgpu', ...mayBeAbsent]);
-writeFileSync(join(out, 'cli', 'LICENSES'), licencesOf(ofPrograms));
 
 const megabytes = (chunks: readonly OutputChunk[]): string =>
   (chunks.reduce((sum, { code }) => sum + Buffer.byteLength(code), 0) / 1e6).toFixed(2);
 console.log(
-  `${relative(process.cwd(), out)}: doors in ${ofDoors.length} files, ${megabytes(ofDoors)} MB; ` +
-    `doors of pages in ${ofPages.length} files, ${megabytes(ofPages)} MB; ` +
-    `${programs.length} programs in ${ofPrograms.length} files, ${megabytes(ofPrograms)} MB`,
+  `${relative(process.cwd(), out)}: ${values.programs ? 0 : doors.length} doors and ${programs.length} programs in ${ofNode.length} files, ` +
+    `${megabytes(ofNode)} MB; doors of pages in ${ofPages.length} files, ${megabytes(ofPages)} MB`,
 );

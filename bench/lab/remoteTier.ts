@@ -14,7 +14,7 @@ import { loadNativeCipher } from '../../src/backends/remote/nativeCipher.ts';
 import { connectRemote } from '../../src/backends/remote/remoteClient.ts';
 import { RemoteStore } from '../../src/backends/remote/remoteStore.ts';
 import { parseRemoteUrl } from '../../src/backends/remote/remoteUrl.ts';
-import { RecordCodec } from '../../src/backends/remote/sealedRecord.ts';
+import { RECORD_OVERHEAD_BYTES, RecordCodec } from '../../src/backends/remote/sealedRecord.ts';
 import { median } from '../../src/measure/manager.ts';
 import { poolShape } from '../../src/runtime/tables/slotPool.ts';
 import { emptyItem, patternItem } from '../../src/testing/index.ts';
@@ -57,7 +57,8 @@ try {
     for (const item of items) await store.write([item]);
     const targets = items.map((item) => emptyItem(item));
     const names = items.map(({ key }) => codec.nameOf(key));
-    const gets = (): Promise<unknown> => Promise.all(names.map((name) => bare.get(name)));
+    const gets = (): Promise<unknown> =>
+      Promise.all(names.map((name) => bare.first(name, blockBytes + RECORD_OVERHEAD_BYTES)));
     const loads = async (): Promise<void> => {
       const ends = await store.read(targets);
       for (const { reason } of ends) if (reason !== '') throw new Error(reason);

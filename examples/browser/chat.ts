@@ -125,7 +125,8 @@ worker.addEventListener('message', ({ data }: MessageEvent<FromChat>) => {
   } else {
     runs.push({ ...data.end, load, answer });
     store.setItem(kept('runs'), JSON.stringify(runs.slice(-20)));
-    at('state').textContent = `${data.end.saved} blocks saved`;
+    at('state').textContent =
+      typeof data.end.saved === 'number' ? `${data.end.saved} blocks saved` : data.end.saved;
     at<HTMLButtonElement>('ask').disabled = false;
     showRuns();
     document.body.dataset.answered = String(data.id);

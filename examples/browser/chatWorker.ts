@@ -38,7 +38,8 @@ export interface ChatEnd {
   readonly firstTokenMs: number;
   readonly tokens: readonly number[];
   /** Blocks that the files hold now; 0 without files. */
-  readonly saved: number;
+  /** Blocks that the files hold, or why not all are saved. */
+  readonly saved: number | string;
 }
 
 export type FromChat =
@@ -101,7 +102,7 @@ async function answer(engine: Engine, { id, text, maxTokens }: ChatQuestion): Pr
       found,
       firstTokenMs: firstTokenMs - arrivedMs,
       tokens: answered.tokens,
-      saved: await kv.save(),
+      saved: await kv.save({ whenFull: 'replace' }).catch((error: unknown) => String(error)),
     },
   });
 }

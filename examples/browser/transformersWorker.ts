@@ -109,7 +109,7 @@ async function answer({ model, tokenizer }: Chat, { id, text, maxTokens }: ChatQ
       found: from === 'live' ? { hbm: cachedTokens / model.prefixCache.layout.blockTokens } : found,
       firstTokenMs: firstTokenMs ?? 0,
       tokens,
-      saved: await runtime.save(),
+      saved: await runtime.save({ whenFull: 'replace' }).catch((error: unknown) => String(error)),
     },
   });
 }

@@ -16,17 +16,18 @@ export interface JsonLimits {
 /** What is wrong: beyond a limit, or not JSON (`syntax`). */
 export type JsonFault = 'depth' | 'values' | 'syntax';
 
-type Reviver = (key: string, value: unknown, context?: { readonly source?: string }) => unknown;
-
 const [quote, backslash, comma] = [0x22, 0x5c, 0x2c];
 const [openList, openObject, closeList, closeObject] = [0x5b, 0x7b, 0x5d, 0x7d];
 
-/** @param fail makes the caller's error; `why` says what the parser found */
+/**
+ * @param fail makes the caller's error; `why` says what the parser found
+ * @param exact what is made of the value and its text, for a caller that wants a number as it is written
+ */
 export function parseBoundedJson(
   bytes: Uint8Array,
   limits: JsonLimits,
   fail: (fault: JsonFault, why: string) => Error,
-  reviver?: Reviver,
+  exact?: (value: unknown, text: string) => unknown,
 ): unknown {
   const beyond = beyondLimits(bytes, limits);
   if (beyond !== undefined) throw fail(beyond, '');
@@ -37,7 +38,8 @@ export function parseBoundedJson(
     throw fail('syntax', 'it is not UTF-8');
   }
   try {
-    return JSON.parse(text, reviver);
+    const value: unknown = JSON.parse(text);
+    return exact === undefined ? value : exact(value, text);
   } catch (error) {
     throw fail('syntax', error instanceof Error ? error.message : String(error));
   }

@@ -4,6 +4,7 @@ import { TierKVError } from '../../src/index.ts';
 import { Serving, serverOptions, usage } from './api/index.ts';
 
 const args = process.argv.slice(2);
+const echoMs = 500;
 if (args.includes('--help')) {
   console.log(usage);
 } else {
@@ -22,12 +23,21 @@ if (args.includes('--help')) {
         const saved = await serving.stop();
         console.log(options.state === undefined ? 'Stopped.' : `Stopped; ${saved} blocks are saved.`);
       } catch (error) {
-        console.error(`tierkv server: the stop failed: ${error instanceof Error ? error.message : error}`);
+        const isIo = error instanceof TierKVError && error.code === 'TKV_IO';
+        const what = isIo ? 'stopped, and not all KV is saved' : 'the stop failed';
+        console.error(`tierkv server: ${what}: ${error instanceof Error ? error.message : error}`);
         process.exitCode = 1;
       }
     };
-    process.once('SIGINT', stop);
-    process.once('SIGTERM', stop);
+    let askedMs = Infinity;
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => {
+        // npm passes on the Ctrl+C that the terminal sent to this process too: one that comes later is another one
+        if (performance.now() - askedMs > echoMs) process.exit(1);
+        if (askedMs === Infinity) void stop();
+        askedMs = Math.min(askedMs, performance.now());
+      });
+    }
   } catch (error) {
     const isExpected = error instanceof TierKVError || (error instanceof Error && 'syscall' in error);
     if (!isExpected) throw error;

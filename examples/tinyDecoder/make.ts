@@ -28,11 +28,16 @@ export interface DecoderShape {
   readonly kvDtype: 'f32' | 'f16';
   readonly seed: number;
   readonly ropeBase: number;
-  /** Weights in `model.onnx_data`, as exports above 2 GB have them. */
-  readonly external: boolean;
+  /** Name of the file of weights beside the graph, as exports above 2 GB have one; '' where they are in the graph. */
+  readonly external: string;
+  /** Sequences that are longer have other angles (longrope); 0 for none. */
+  readonly longRopeTokens: number;
 }
 
 const vocabulary = 512;
+
+/** What longrope divides the angles by. */
+const longFactor = 4;
 
 export const tinyDecoder: DecoderShape = {
   layers: 3,
@@ -45,7 +50,8 @@ export const tinyDecoder: DecoderShape = {
   kvDtype: 'f32',
   seed: 0x7e57c0de,
   ropeBase: 10_000,
-  external: false,
+  external: '',
+  longRopeTokens: 0,
 };
 
 /** 16 kB of KV a token, and about 23 million weights. */
@@ -75,7 +81,7 @@ export function makeDecoder(directory: string, shape: Partial<DecoderShape> = {}
   }
   const { model, data } = graphOf(decoder);
   fs.writeFileSync(nodePath.join(directory, 'onnx', 'model.onnx'), model);
-  if (data !== undefined) fs.writeFileSync(nodePath.join(directory, 'onnx', 'model.onnx_data'), data);
+  if (data !== undefined) fs.writeFileSync(nodePath.join(directory, 'onnx', decoder.external), data);
 }
 
 function configOf(decoder: DecoderShape): object {
@@ -96,7 +102,20 @@ function configOf(decoder: DecoderShape): object {
     vocab_size: vocabulary,
     bos_token_id: 0,
     eos_token_id: 2,
-    ...(decoder.external ? { 'transformers.js_config': { use_external_data_format: true } } : {}),
+    ...(decoder.longRopeTokens === 0
+      ? {}
+      : {
+          original_max_position_embeddings: decoder.longRopeTokens,
+          rope_scaling: {
+            type: 'longrope',
+            short_factor: new Array<number>(decoder.headDim / 2).fill(1),
+            long_factor: new Array<number>(decoder.headDim / 2).fill(longFactor),
+          },
+        }),
+    // onnxruntime finds files of other names by itself
+    ...(decoder.external === 'model.onnx_data'
+      ? { 'transformers.js_config': { use_external_data_format: true } }
+      : {}),
   };
 }
 
@@ -115,7 +134,7 @@ function bellOf(seed: number): () => number {
 
 function graphOf(decoder: DecoderShape): { model: Uint8Array; data: Uint8Array | undefined } {
   const { layers, hidden, heads, kvHeads, headDim, ffn, kvDtype } = decoder;
-  const graph = new OnnxGraph(decoder.external ? 'model.onnx_data' : undefined);
+  const graph = new OnnxGraph(decoder.external === '' ? undefined : decoder.external);
   const bell = bellOf(decoder.seed);
   const weights = (name: string, rows: number, columns: number, scale: number): string =>
     graph.constant(
@@ -170,7 +189,12 @@ function graphOf(decoder: DecoderShape): { model: Uint8Array; data: Uint8Array |
     Float32Array.from({ length: headDim / 2 }, (_, i) => decoder.ropeBase ** ((-2 * i) / headDim)),
   );
   const angles = one('Mul', [column, frequencies]);
-  const [cosines, sines] = ['Cos', 'Sin'].map((type) => asKV(one(type, [angles])));
+  let rotation = ['Cos', 'Sin'].map((type) => asKV(one(type, [angles])));
+  if (decoder.longRopeTokens > 0) {
+    const wide = one('Div', [angles, scalar('long_factor', longFactor)]);
+    const isLong = one('Greater', [total, graph.constant('long', [], Int32Array.of(decoder.longRopeTokens))]);
+    rotation = ['Cos', 'Sin'].map((type, i) => one('Where', [isLong, asKV(one(type, [wide])), rotation[i]]));
+  }
 
   const embedding = weights('embed_tokens', vocabulary, hidden, 0.2);
   let x = one('Gather', [embedding, 'input_ids']);
@@ -187,7 +211,7 @@ function graphOf(decoder: DecoderShape): { model: Uint8Array; data: Uint8Array |
     const value = projected(before, at('v_proj'), hidden, kvHeads * headDim);
     const [attended] = graph.node(
       'GroupQueryAttention',
-      [asKV(query), asKV(key), asKV(value), ...past, lastTokens, total, cosines, sines],
+      [asKV(query), asKV(key), asKV(value), ...past, lastTokens, total, ...rotation],
       [at('attended'), ...present],
       { num_heads: heads, kv_num_heads: kvHeads, do_rotary: 1 },
       'com.microsoft',

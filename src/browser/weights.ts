@@ -1,11 +1,17 @@
 /**
- * `src/adapters/transformers/weights.ts` in a page: the content of ONNX files by their addresses, from where transformers.js
- * takes it itself, its cache first. Nothing is kept beside a file: each load of the page hashes what it reads.
+ * `src/adapters/transformers/weights.ts` in a page: the content of an ONNX file and of all that it names by their addresses,
+ * from where transformers.js takes it itself, its cache first. Nothing is kept beside a file: each load of the page hashes
+ * what it reads. A page has no room for a second session, so what the loaded model computes for a few tokens counts beside
+ * the files, to the bit: whatever it was loaded from, it never finds the KV of another one.
  */
 
-import type { EngineModule } from '../adapters/transformers/engine.ts';
+import { bytesOfEntries } from '../adapters/transformers/blockCopies.ts';
+import { type EngineModule, engineDevice, entriesOf } from '../adapters/transformers/engine.ts';
 import { decoderNames, fileSuffix, weightNames, weightsFault } from '../adapters/transformers/identity.ts';
-import type { HashOptions } from '../adapters/transformers/weights.ts';
+import { layoutOfShape } from '../adapters/transformers/modelShape.ts';
+import { locationParts, OnnxFileReader } from '../adapters/transformers/onnxFile.ts';
+import type { WeightsOptions } from '../adapters/transformers/weights.ts';
+import { probeIds, probeTokens } from '../adapters/transformers/witness.ts';
 import { sha256 } from '../backends/file/sha256.ts';
 
 /** Bytes that are hashed at a time: the browser's own SHA-256 takes whole buffers. */
@@ -50,21 +56,63 @@ async function responseOf(address: string, engine: EngineModule): Promise<Respon
 }
 
 /**
- * Hashes of the content of a model's files, in order: of those named, or of those below an address with the dtype.
- * @throws TKV_CONFIG where one does not exist, or cannot be read
+ * What tells the weights of a model apart: hashes of the content of its files, in order, and of what it computes.
+ * @throws TKV_CONFIG where a file does not exist, cannot be read or is no ONNX file
  */
-export async function weightHashes(
+export async function weightsOf(
   weights: string | readonly string[],
-  { dtype, engine }: HashOptions,
+  options: WeightsOptions,
 ): Promise<string[]> {
-  const files: string[] = [];
+  const { engine, shape } = options;
+  const hashes = new Map<string, string>();
+  const add = async (address: string): Promise<readonly string[]> => {
+    if (hashes.has(address)) return [];
+    const { hash, data } = await contentOf(address, engine);
+    hashes.set(address, hash);
+    return data;
+  };
+  let hasGraph = false;
   for (const name of weightNames(weights)) {
-    if (/\.onnx(_data(_\d+)?)?$/.test(name)) files.push(name);
-    else files.push(...(await filesBelow(name.replace(/\/$/, ''), fileSuffix(dtype), engine)));
+    const isFile = isGraph(name) || /\.(onnx_data(_\d+)?|data|bin)$/.test(name);
+    const file = isFile
+      ? name
+      : await graphBelow(name.replace(/\/$/, ''), shape.session.config?.dtype, engine);
+    hasGraph ||= isGraph(file);
+    const folder = file.slice(0, file.lastIndexOf('/') + 1);
+    for (const location of await add(file)) {
+      await add(`${folder}${locationParts(location).map(encodeURIComponent).join('/')}`);
+    }
   }
-  const hashes: string[] = [];
-  for (const file of files) hashes.push(await contentHash(file, engine));
-  return hashes;
+  if (!hasGraph) throw weightsFault('names no file that ends in .onnx');
+  return [...hashes.values(), await computedBits(options)];
+}
+
+/** A hash of the KV that the loaded model computes for a few tokens. */
+async function computedBits({ model, shape, engine }: WeightsOptions): Promise<string> {
+  const cache = new engine.DynamicCache();
+  try {
+    const tensor = (data: BigInt64Array): unknown =>
+      new engine.Tensor('int64' as never, data as never, [1, probeTokens]);
+    await model.generate({
+      inputs: tensor(probeIds(model)),
+      attention_mask: tensor(new BigInt64Array(probeTokens).fill(1n)),
+      max_new_tokens: 1,
+      do_sample: false,
+      past_key_values: cache,
+    } as never);
+    const layout = layoutOfShape(shape, probeTokens);
+    const device = await engineDevice(engine);
+    const layers = await bytesOfEntries(shape, layout, entriesOf(cache), probeTokens, device);
+    const digests: Uint8Array[] = [];
+    for (const bytes of layers.flatMap(({ key, value }) => [key, value])) digests.push(await digestOf(bytes));
+    return hashOf(digests, layers.length);
+  } finally {
+    await cache.dispose();
+  }
+}
+
+function isGraph(address: string): boolean {
+  return address.endsWith('.onnx');
 }
 
 async function exists(address: string, engine: EngineModule): Promise<boolean> {
@@ -73,41 +121,40 @@ async function exists(address: string, engine: EngineModule): Promise<boolean> {
   return response !== undefined;
 }
 
-async function filesBelow(address: string, suffix: string, engine: EngineModule): Promise<string[]> {
+async function graphBelow(address: string, dtype: string | undefined, engine: EngineModule): Promise<string> {
+  const suffix = fileSuffix(dtype);
   for (const name of decoderNames) {
     const file = `${address}/onnx/${name}${suffix}.onnx`;
-    if (!(await exists(file, engine))) continue;
-    const files = [file];
-    // the engine's names of parts: _data, _data_1, _data_2, ...
-    for (let part = 0; ; part++) {
-      const data = `${file}_data${part === 0 ? '' : `_${part}`}`;
-      if (!(await exists(data, engine))) return files;
-      files.push(data);
-    }
+    if (await exists(file, engine)) return file;
   }
   const looked = decoderNames.map((name) => `onnx/${name}${suffix}.onnx`).join(', ');
   throw weightsFault(`names ${address}, which has none of ${looked}`, { path: address });
 }
 
 /**
- * A hash of a file's content: the SHA-256 of the SHA-256 of its parts and its length.
- * @throws TKV_CONFIG where the file cannot be read
+ * A hash of a file's content, the SHA-256 of the SHA-256 of its parts and its length, and what an ONNX file names.
+ * @throws TKV_CONFIG where the file cannot be read, or is no ONNX file
  */
-async function contentHash(file: string, engine: EngineModule): Promise<string> {
+async function contentOf(
+  file: string,
+  engine: EngineModule,
+): Promise<{ readonly hash: string; readonly data: readonly string[] }> {
   const response = await responseOf(file, engine);
   if (response?.body == null) throw weightsFault(`names ${file}, which does not exist`, { path: file });
   const digests: Uint8Array[] = [];
   const part = new Uint8Array(PART_BYTES);
   let [filled, total] = [0, 0];
   const close = async (): Promise<void> => {
-    digests.push(new Uint8Array(await crypto.subtle.digest('SHA-256', part.subarray(0, filled))));
+    digests.push(await digestOf(part.subarray(0, filled)));
     filled = 0;
   };
+  const graph = isGraph(file) ? new OnnxFileReader() : undefined;
   const reader = response.body.getReader();
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
+      graph?.push(value);
       for (let at = 0; at < value.length; ) {
         const bytes = value.subarray(at, at + PART_BYTES - filled);
         part.set(bytes, filled);
@@ -117,13 +164,24 @@ async function contentHash(file: string, engine: EngineModule): Promise<string> 
         if (filled === PART_BYTES) await close();
       }
     }
+    const data = graph?.finish() ?? [];
+    for (const location of data) locationParts(location);
+    await close();
+    return { hash: hashOf(digests, total), data };
   } catch (cause) {
     throw weightsFault(`names ${file}, which cannot be read: ${(cause as Error).message}`, {
       path: file,
       cause,
     });
   }
-  await close();
+}
+
+async function digestOf(bytes: Uint8Array): Promise<Uint8Array> {
+  return new Uint8Array(await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>));
+}
+
+/** Of the digests of parts, and how much they are in all. */
+function hashOf(digests: readonly Uint8Array[], total: number): string {
   const all = new Uint8Array(digests.length * 32 + 8);
   digests.forEach((digest, i) => {
     all.set(digest, 32 * i);

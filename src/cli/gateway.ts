@@ -37,6 +37,9 @@ interface GatewayOptions {
   readonly keySecret?: string;
   readonly tenants?: string;
   readonly tenantsApart?: boolean;
+  readonly operatorHost: string;
+  readonly operatorPort?: string;
+  readonly forwardHeader: readonly string[];
   readonly adminKey?: string;
   readonly backendKey?: string;
   readonly sendPriority: boolean;
@@ -55,9 +58,12 @@ Its /metrics are read under the names of vLLM. Stages that the policy leaves out
 "control" of a deployment file of tierkv simulate; without it all requests are admitted and go round robin.
 
   GET  /health                         200 while a backend can take requests
+
+At the operators' port, which answers this machine alone, or with --admin-key all that show the key:
+
   GET  /metrics                        figures for Prometheus
-  GET  /gateway/status                 backends with the age of each signal (with --admin-key)
-  POST /gateway/backends/ID/drain      nothing new goes there; resume takes it back
+  GET  /gateway/status                 backends with the age of each signal
+  POST /gateway/backends/ID/drain      nothing new goes there; resume takes it back (with --admin-key)
 
 Limits, each as NAME=NUMBER: bodyBytes, headerBytes, requests, uploadMs, retries, graceMs, headMs, idleMs, totalMs,
 bytes, clientMs.
@@ -126,7 +132,18 @@ export function gatewayCommand(): Command {
       '--tenants-apart',
       'servers keep tenants apart, so prompts of two share no block (default: as KV events tell)',
     )
-    .option('--admin-key <file>', 'key of /gateway/... (default: those paths are shut)')
+    .option('--operator-host <host>', "address of the operators' port", '127.0.0.1')
+    .option('--operator-port <port>', 'port of /metrics and /gateway/... (default: 1000 above --port)')
+    .option(
+      '--admin-key <file>',
+      "key that is asked for at the operators' port (default: none, for this machine alone)",
+    )
+    .option(
+      '--forward-header <name>',
+      'a header of clients that goes on to servers too; repeatable',
+      repeated,
+      [],
+    )
     .option('--backend-key <file>', "key that servers are shown in place of the clients'")
     .option('--send-priority', 'tell servers the rank of each request, as vLLM takes it', false)
     .option('--poll-ms <n>', 'milliseconds between two polls of a server', '500')
@@ -151,6 +168,7 @@ export function gatewayCommand(): Command {
         const turn = (): void => gateway.turnFiles();
         process.on('SIGHUP', turn);
         using _ = { [Symbol.dispose]: () => void process.off('SIGHUP', turn) };
+        printText(`operators' pages at ${gateway.operatorUrl}\n`);
         printText(`listening at ${gateway.url}\n`);
         await new Promise<void>((resolve) =>
           signal.addEventListener('abort', () => resolve(), { once: true }),
@@ -255,6 +273,11 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     ...(control?.queue === undefined ? {} : { queue: control.queue }),
     host: options.host,
     port: wholeNumber('--port', options.port),
+    operatorHost: options.operatorHost,
+    ...(options.operatorPort === undefined
+      ? {}
+      : { operatorPort: wholeNumber('--operator-port', options.operatorPort) }),
+    forwardHeaders: options.forwardHeader,
     blockTokens: wholeNumber('--block-tokens', options.blockTokens),
     maxSequences: wholeNumber('--max-sequences', options.maxSequences),
     backendBlocks: options.backendBlocks.split(',').map((text) => wholeNumber('--backend-blocks', text)),

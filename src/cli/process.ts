@@ -80,10 +80,12 @@ export function withStack(ending: ProcessEnding, error: unknown): ProcessEnding 
 }
 
 // Stopping a command from outside. The first SIGINT, SIGTERM or SIGHUP raises an abort signal, so that the
-// command closes what it holds and ends; the second ends the process at once. Commands that hold nothing need
+// command closes what it holds and ends; a later one ends the process at once. Commands that hold nothing need
 // none of this: without a handler the signal just ends them.
 
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+/** A signal so soon after the first is the same one: a terminal sends Ctrl+C to npm too, and npm passes it on. */
+const ECHO_MS = 500;
 
 /**
  * What `signal.reason` is after a stop. The process then ends with 128 + the signal's number, as shells
@@ -102,9 +104,11 @@ export class Interrupted extends Error {
 /** Runs `work` with an abort signal that the stop signals raise. */
 export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const controller = new AbortController();
+  let firstMs = Infinity;
   const stop = (name: NodeJS.Signals): void => {
     const reason = new Interrupted(name);
-    if (controller.signal.aborted) process.exit(reason.exitCode);
+    if (performance.now() - firstMs > ECHO_MS) process.exit(reason.exitCode);
+    firstMs = Math.min(firstMs, performance.now());
     controller.abort(reason);
   };
   for (const name of stopSignals) process.on(name, stop);

@@ -256,7 +256,7 @@ export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFo
   }
 }
 
-/** What an entry of a block table is held to. */
+/** Limits that each entry of a block table is checked against. */
 export interface EntryLimits {
   /** Bytes of each slab, and of a block. */
   readonly slabBytes: readonly number[];

@@ -8,7 +8,7 @@ import { configError } from '../runtime/errors.ts';
 import { requireShapes } from '../runtime/options.ts';
 import type { BlockRange, BlockTensors } from './blockTensors.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Shapes that callers must pass, by the names of parameters. */
 const shapes = {
   tf: { tensor: 'function' },
   blocks: { shapeOf: 'function' },

@@ -11,12 +11,16 @@ import { tierLinks } from '../runtime/tier/tier.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
-import { isLoopback, PageServer } from './pageServer.ts';
+import { isLoopback } from './operatorAccess.ts';
+import { PageServer } from './pageServer.ts';
 
 export interface DashboardOptions {
   /** Where the page lies in the server, such as `/dashboard`. Default: everywhere, `''`. */
   readonly base?: string | undefined;
-  /** Asked of every client. Without one, only clients on this machine are answered. Default: none. */
+  /**
+   * Asked of every client. Without one, only clients on this machine are answered, and nothing that a proxy passes on: give
+   * one where the server has a port that others reach. Default: none.
+   */
   readonly token?: string | undefined;
   /** Names by which clients call the server, beside `localhost`. Default: none. */
   readonly hosts?: readonly string[] | undefined;

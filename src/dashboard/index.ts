@@ -20,3 +20,9 @@ export type {
   FrameTier,
 } from './frames.ts';
 export { framesOfLog, LogFrameReader, type LogFrames } from './logFrames.ts';
+export {
+  OperatorAccess,
+  type OperatorAccessOptions,
+  type OperatorRefusal,
+  operatorPortOf,
+} from './operatorAccess.ts';

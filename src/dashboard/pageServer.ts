@@ -2,18 +2,17 @@
  * The dashboard's page and its data over HTTP, for a server of its own and as a handler in a server that is there. It only
  * reads: GET and HEAD, and nothing that a request says changes anything.
  *
- * A page of another site must not read it through the user's browser. So the Host of a request must be a name of this
- * machine or one that was given, an Origin must be the page's own, and a client from elsewhere needs the token: once in the
- * URL, from then on in a cookie that only this site sends.
+ * Who may read it is the rule of operatorAccess.ts. A browser brings the token once in the URL, from then on in a cookie that
+ * only this site sends.
  */
 
-import { timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createRequire } from 'node:module';
 import { dataFolder } from '../packageFiles.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import type { DashboardFrame, DashboardHead } from './frames.ts';
+import { OperatorAccess } from './operatorAccess.ts';
 
 /** Readers at a time: each keeps a socket. */
 const READERS_MOST = 32;
@@ -23,7 +22,7 @@ const WAITING_BYTES_MOST = 1 << 20;
 interface PageAccess {
   /** Where the page lies, without a slash at its end: '' or such as '/dashboard'. */
   readonly base: string;
-  /** Asked of clients that are not on this machine, and of all where it is given. */
+  /** Asked of every client, where it is given. */
   readonly token: string | undefined;
   /** Names, with a port or without, by which clients may call this server, beside those of this machine. */
   readonly hosts: readonly string[];
@@ -34,24 +33,20 @@ interface PageData {
   frames(): readonly DashboardFrame[];
 }
 
-const loopbackNames = new Set(['localhost', '127.0.0.1', '[::1]']);
-const loopbackAddresses = /^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$/;
-
-/** The address of a client on this machine, or a name of it. */
-export function isLoopback(host: string): boolean {
-  return loopbackAddresses.test(host) || loopbackNames.has(host);
-}
-
 export class PageServer {
   readonly #data: PageData;
-  readonly #access: PageAccess;
+  readonly #base: string;
+  readonly #token: string | undefined;
+  readonly #access: OperatorAccess;
   readonly #files: ReadonlyMap<string, PageFile>;
   readonly #readers: Set<ServerResponse> = new Set();
 
   /** @throws TKV_CONFIG where vega is not installed */
-  constructor(data: PageData, access: PageAccess) {
+  constructor(data: PageData, { base, token, hosts }: PageAccess) {
     this.#data = data;
-    this.#access = access;
+    this.#base = base;
+    this.#token = token;
+    this.#access = new OperatorAccess({ token, hosts, what: 'The dashboard' });
     this.#files = pageFiles();
   }
 
@@ -61,27 +56,23 @@ export class PageServer {
 
   /** Answers a request for the page. @returns false, with nothing done, for a path that is malformed or not below `base` */
   handle(request: IncomingMessage, response: ServerResponse): boolean {
-    const { base, token } = this.#access;
+    const base = this.#base;
     const url = URL.parse(request.url ?? '/', 'http://page');
     if (url === null) return false; // such as `//`, which a client may ask for
     if (url.pathname !== base && !url.pathname.startsWith(`${base}/`)) return false;
-    const refusal = this.#refusal(request);
-    if (refusal !== undefined) return refuse(response, ...refusal);
-    const given = url.searchParams.get('token');
-    if (token !== undefined && given !== null && equal(given, token)) {
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      return refuse(response, 405, 'The dashboard is only read. Use GET.');
+    }
+    const given = url.searchParams.get('token') ?? undefined;
+    const refusal = this.#access.refusal(request, given ?? cookieOf(request));
+    if (refusal !== undefined) return refuse(response, refusal.status, refusal.message);
+    if (given !== undefined && this.#token !== undefined) {
       // out of the address, so that it stays in no history and no log of a next page
-      const cookie = `tierkv_dashboard=${encodeURIComponent(token)}; HttpOnly; SameSite=Strict; Path=${base || '/'}`;
+      const cookie = `tierkv_dashboard=${encodeURIComponent(this.#token)}; HttpOnly; SameSite=Strict; Path=${base || '/'}`;
       response
         .writeHead(303, { location: `${base}/`, 'set-cookie': cookie, 'cache-control': 'no-store' })
         .end();
       return true;
-    }
-    if (this.#asksForToken(request) && !equal(cookieOf(request) ?? bearerOf(request) ?? '', token ?? '')) {
-      return refuse(
-        response,
-        401,
-        'This dashboard needs its token: open the address that the server printed.',
-      );
     }
     if (url.pathname === base && base !== '') {
       response.writeHead(308, { location: `${base}/` }).end();
@@ -122,40 +113,6 @@ export class PageServer {
     response.once('close', () => this.#readers.delete(response));
     return true;
   }
-
-  #asksForToken({ socket }: IncomingMessage): boolean {
-    return this.#access.token !== undefined || !isLoopback(socket.remoteAddress ?? '');
-  }
-
-  #refusal({
-    method,
-    headers: { host = '', origin },
-    headers: all,
-    socket,
-  }: IncomingMessage): [number, string] | undefined {
-    if (method !== 'GET' && method !== 'HEAD') return [405, 'The dashboard is only read. Use GET.'];
-    const name = host.toLowerCase().replace(/:\d+$/, '');
-    const { hosts, token } = this.#access;
-    if (!loopbackNames.has(name) && !hosts.includes(name) && !hosts.includes(host.toLowerCase())) {
-      return [
-        403,
-        `The dashboard is not known as ${JSON.stringify(host)}. Name that host in its option hosts.`,
-      ];
-    }
-    if (origin !== undefined && !sameOrigin(origin, host))
-      return [403, 'A page of another site may not read the dashboard.'];
-    if (all['sec-fetch-site'] === 'cross-site' && all['sec-fetch-mode'] !== 'navigate') {
-      return [403, 'A page of another site may not read the dashboard.'];
-    }
-    if (token === undefined && !isLoopback(socket.remoteAddress ?? '')) {
-      return [403, 'The dashboard answers this machine alone. Give it a token to open it to others.'];
-    }
-    return undefined;
-  }
-}
-
-function sameOrigin(origin: string, host: string): boolean {
-  return URL.canParse(origin) && new URL(origin).host === host.toLowerCase();
 }
 
 function cookieOf({ headers: { cookie = '' } }: IncomingMessage): string | undefined {
@@ -165,15 +122,6 @@ function cookieOf({ headers: { cookie = '' } }: IncomingMessage): string | undef
   } catch {
     return undefined;
   }
-}
-
-function bearerOf({ headers: { authorization = '' } }: IncomingMessage): string | undefined {
-  return /^Bearer (.+)$/.exec(authorization)?.[1];
-}
-
-function equal(given: string, token: string): boolean {
-  const [a, b] = [Buffer.from(given), Buffer.from(token)];
-  return a.length === b.length && b.length > 0 && timingSafeEqual(a, b);
 }
 
 // Vega compiles its expressions by Function: hence 'unsafe-eval'. They come from this package alone.

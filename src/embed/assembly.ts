@@ -7,9 +7,9 @@
 import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
-import type { DurableTier, TierFacts } from '../backends/tierRow.ts';
+import type { TierFacts } from '../backends/tierRow.ts';
 import { type TierOptions, tierRows } from '../backends/tierRows.ts';
-import { blake2s, ComputePace, KVManager, layoutFingerprint, TOP, tierName } from '../runtime/index.ts';
+import { blake2s, ComputePace, KVManager, layoutFingerprint, tierName } from '../runtime/index.ts';
 import { BlockMoves } from '../views/index.ts';
 import { runtimeMigration } from '../views/kvMigrator.ts';
 import { BlockBook, type BlockText, keyFromHex } from './blockBook.ts';
@@ -139,13 +139,10 @@ export async function assembleRuntime<Runtime>(
   return runtime;
 }
 
-// Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, how they
-// come back, and how all that is cached gets into the files before a planned end.
+// Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, and how they come back.
 
 /** Bytes of the secret key's fingerprint: enough to tell keys apart, of no use for guessing one. */
 const FINGERPRINT_BYTES = 16;
-/** Blocks that are sent down at a time: few enough that all of them find jobs. */
-const SAVE_BLOCKS = 256;
 
 /** Tokens of a step for which the time of computing is asked. */
 const STEP_TOKENS = 512;
@@ -226,27 +223,4 @@ export function adoptRecovered(
     taken += ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
   }
   return taken;
-}
-
-/**
- * Sends what is cached down to the first tier that outlives the process, and makes that one durable.
- * @returns blocks that it holds durably then; 0 where no tier outlives the process
- */
-export async function saveDurably(
-  { manager, loop, nowUs }: Pick<RequestContext, 'manager' | 'loop' | 'nowUs'>,
-  { tiers }: Pick<OpenStores, 'tiers'>,
-): Promise<number> {
-  const durableOf = (position: number): DurableTier | undefined =>
-    tiers.get(tierName(manager.tiers[position]))?.durable;
-  const target = manager.tiers.findIndex((_, position) => durableOf(position) !== undefined);
-  if (target === -1) return 0;
-  for (let position = TOP; position < target; position++) {
-    while (manager.evict(position, SAVE_BLOCKS, nowUs()).evicted > 0) await loop.idle();
-  }
-  try {
-    await durableOf(target)?.save();
-  } catch (error) {
-    throw inConfigNames(error);
-  }
-  return manager.usage(target).slots.ready;
 }

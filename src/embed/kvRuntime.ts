@@ -47,7 +47,7 @@ import {
   requireOptions,
 } from '../runtime/options.ts';
 import type { CrossRequestKVCache } from '../views/index.ts';
-import { assembleRuntime, type RuntimeParts, saveDurably } from './assembly.ts';
+import { assembleRuntime, type RuntimeParts } from './assembly.ts';
 import {
   type BeginOptions,
   begin,
@@ -105,6 +105,7 @@ import {
   ready,
   setQuota,
 } from './reuse.ts';
+import { type SaveOptions, saveDurably } from './saving.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduler.ts';
 import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
@@ -787,13 +788,15 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Sends what is cached in HBM and DDR down to the files and makes it durable, so that the next start finds
-   * it: call it before a planned end. Where the files have no room for all, the blocks used last are kept.
+   * Copies what HBM and DDR cache into the files, block by block, and makes it durable, so that the next start finds it:
+   * call it before a planned end, and whenever you like. Nothing moves: every block stays where it is, held ones too.
    * @returns blocks that the files hold then; 0 without files
-   * @throws TKV_IO when the disk refuses to make it durable, or a file of the directory was removed or replaced
+   * @throws TKV_IO when blocks could not be written, or the files have no room for them: it says how many are durable and
+   * how many are not, and these are still where they were. Also when the disk refuses to make it durable, or a file of the
+   * directory was removed or replaced
    */
-  async save(): Promise<number> {
-    return saveDurably(this.#context, this.stores);
+  async save(options?: SaveOptions): Promise<number> {
+    return saveDurably(this.#context, this.stores, options);
   }
 
   /** Whether `close` was called. */

@@ -38,6 +38,7 @@ export class ManagerLoop {
   readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
   readonly #roomFreed: (() => void)[] = [];
   readonly #settled: Set<() => void> = new Set();
+  #reason = '';
   #refusing: () => void = () => {};
 
   /** @param options.also another listener, called behind this one */
@@ -52,7 +53,9 @@ export class ManagerLoop {
     this.carrier = new JobCarrier(manager, engine);
     engine.onEnd((end) => {
       if (end.outcome === Outcome.REFUSED) this.#refusing();
+      this.#reason = end.reason;
       this.carrier.complete(end);
+      this.#reason = '';
     });
     this.#listener = {
       ...also,
@@ -86,6 +89,11 @@ export class ManagerLoop {
       },
     };
     manager.listen(this.#listener);
+  }
+
+  /** Why the transfer was not carried out whose end is told just now; empty where it was, or none is. */
+  get reason(): string {
+    return this.#reason;
   }
 
   /**

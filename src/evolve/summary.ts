@@ -576,7 +576,7 @@ function sectionsOf(facts: RunFacts, issues: readonly Issue[], strategy: Summary
   }
 }
 
-/** As many whole lines as fit, from the first section on. */
+/** The whole lines that fit, from the first section on. */
 function fitted(sections: readonly Section[], characters: number): string {
   let left = characters;
   const parts: string[] = [];

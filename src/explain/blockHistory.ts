@@ -29,7 +29,7 @@ export interface Fate {
   readonly idleUs: number;
 }
 
-/** What is known of a block, by its key. */
+/** The known history of one block. */
 interface BlockFacts {
   owner: number;
   tokens: number;
@@ -78,7 +78,7 @@ interface FailedLoad {
   readonly atUs: number;
 }
 
-/** What one sequence asked for, found and missed. */
+/** The blocks that one sequence asked for, found and missed. */
 export interface RememberedRequest {
   readonly sequence: number;
   readonly owner: number;
@@ -97,7 +97,7 @@ export interface RememberedRequest {
   /** When its last block was sealed; -1 before. */
   sealedUs: number;
   closedUs: number;
-  /** As the scheduler or the caller knows it; undefined where it has no name. */
+  /** The name that the scheduler or the caller gave it; undefined without one. */
   id: string | undefined;
 }
 
@@ -122,7 +122,7 @@ const historyBoundsNames: readonly string[] = optionNames<HistoryBounds>({
   requestBlocks: true,
 });
 
-/** Of one block that is followed. */
+/** Most events that are kept of a followed block. */
 const EVENTS_MOST = 10_000;
 /** Sequences whose owners are remembered after they have closed. */
 const OWNERS_MOST = 65_536;
@@ -131,7 +131,7 @@ export class BlockHistory {
   readonly manager: KVManager;
   readonly #bounds: HistoryBounds;
   readonly #blocks: Map<string, BlockFacts> = new Map();
-  /** By content, for as long as the manager knows it. */
+  /** Facts by content, for as long as the manager knows the content. */
   readonly #byContent: (BlockFacts | undefined)[] = [];
   readonly #requests: Map<number, RememberedRequest> = new Map();
   readonly #ownerOf: Map<number, number> = new Map();
@@ -181,7 +181,7 @@ export class BlockHistory {
     return this.#blocks.size;
   }
 
-  /** What is known of the block whose key is four words from `at` on. */
+  /** The facts of the block whose key is four words from `at` on. */
   block(words: Uint32Array, at = 0): BlockFacts | undefined {
     return this.#blocks.get(keyText(words, at));
   }
@@ -219,12 +219,12 @@ export class BlockHistory {
     this.#events = [];
   }
 
-  /** Of the block that is followed, the oldest first. */
+  /** Events of the followed block, the oldest first. */
   get events(): readonly BlockEvent[] {
     return this.#events;
   }
 
-  /** What the tiers hold already. */
+  /** Notes the blocks that tiers already hold. */
   #takeStock(): void {
     const { manager } = this;
     manager.config.tiers.forEach(({ shape }, tier) => {

@@ -18,10 +18,10 @@ import { BlockHistory, type HistoryBounds, type RememberedRequest } from './bloc
 import { type CacheExplanation, explainRequest, type Twin } from './explanation.ts';
 import { RequestNames } from './logExplainer.ts';
 
-/** Of one instance. */
+/** Bounds of one instance's history. */
 const instanceBounds: HistoryBounds = { blocks: 1_048_576, requestBlocks: 2_097_152 };
 
-/** Of a request of a simulation, on one instance that had it. */
+/** The explanation of a simulated request on one instance that served it. */
 export interface InstanceExplanation extends CacheExplanation {
   readonly instance: string;
 }

@@ -63,7 +63,7 @@ export interface BlockExplanation {
   readonly cause: MissCause | null;
   /** A sentence. */
   readonly why: string;
-  /** What would have kept it, as a sentence; null where nothing is known. */
+  /** The change that would have kept the block, as a sentence; null where none is known. */
   readonly remedy: string | null;
   /** How it was lost; null unless it was there before. */
   readonly lost: {
@@ -81,7 +81,7 @@ export interface BlockExplanation {
 }
 
 export interface CacheExplanation {
-  /** As the caller named it; null for tokens that were only looked up. */
+  /** The caller's name of the request; null for tokens that were only looked up. */
   readonly request: string | null;
   readonly sequence: number | null;
   readonly tenant: string | null;
@@ -97,7 +97,7 @@ export interface CacheExplanation {
     /** From opening until all of it was sealed; null where that did not happen. */
     readonly sealedAfterUs: number | null;
   };
-  /** What cannot be told, as sentences. */
+  /** Limits of the explanation, as sentences. */
   readonly limits: readonly string[];
 }
 
@@ -217,7 +217,8 @@ const doings: Readonly<Partial<Record<InputOp, string>>> = {
   [InputOp.TRUNCATE]: 'when a sequence was cut',
   [InputOp.PREFETCH]: 'for a prefetch',
   [InputOp.MOVE]: 'for a block that migration moved',
-  [InputOp.EVICT]: 'because the server, migration or a save asked for it',
+  [InputOp.SAVE]: 'for a block that was saved',
+  [InputOp.EVICT]: 'because the server or migration asked for it',
   [InputOp.COMPLETE]: 'for a transfer that ended',
   [InputOp.TICK]: 'for transfers that were late',
   [InputOp.QUOTA]: 'when a quota was set',
@@ -367,7 +368,7 @@ class Words {
     return told('notWritten', why, `Look at ${tier}: it was full, slow or refused the write.`);
   }
 
-  /** By the depth of its last use: a size of the last tier, or a policy. */
+  /** The size of the last tier or the policy that would have kept it, from the depth of its last use. */
   #whatWouldKeep(usedSince: number, atLeast: boolean): string | null {
     if (usedSince === -1) return null;
     if (atLeast) this.#isShort = true;

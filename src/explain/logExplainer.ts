@@ -27,10 +27,10 @@ import {
 } from './explanation.ts';
 import type { AskedPrefix } from './prefix.ts';
 
-/** Of a log: as much as a process of some 4 GB holds. */
+/** Bounds of a log's history: a process of some 4 GB holds it. */
 const logBounds: HistoryBounds = { blocks: 4_194_304, requestBlocks: 8_388_608 };
 
-/** What ends the sequence of a request. */
+/** Decisions that end the sequence of a request. */
 const givesUp: ReadonlySet<SchedulerDecision> = new Set([
   SchedulerDecision.FINISH,
   SchedulerDecision.PREEMPT,
@@ -145,7 +145,7 @@ export class LogExplainer {
     return lifeOf(this.#history, key, this.#naming());
   }
 
-  /** What a request for the prefix would find at the end of the log. */
+  /** Explains a request for the prefix at the end of the log. */
   prefix(prefix: AskedPrefix): CacheExplanation {
     const twinOf = (block: number): Twin | undefined => {
       for (const { cause, name, keys } of prefix.others) {

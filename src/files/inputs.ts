@@ -36,7 +36,7 @@ const chunkBytes = 1 << 20;
 // Hashes of what is in files: names, sizes and times say nothing about it.
 
 /** The SHA-256 of what a file holds, in hexadecimal digits. */
-export function hashFile(file: string): string {
+function hashFile(file: string): string {
   const hash = createHash('sha256');
   const handle = fs.openSync(file, 'r');
   try {

@@ -55,6 +55,10 @@ export interface GatewayConfig {
   readonly host?: string;
   /** Default 8080; 0 for any that is free. */
   readonly port?: number;
+  /** Address of the operators' port. Default 127.0.0.1; one that other machines reach needs `adminKey`. */
+  readonly operatorHost?: string;
+  /** Port of `/metrics` and `/gateway/...`. Default: 1000 above `port`. */
+  readonly operatorPort?: number;
   /** Tokens of a block of the backends; default 16, as vLLM. */
   readonly blockTokens?: number;
   /** Most requests in the batch of a backend; default 256. */
@@ -72,13 +76,15 @@ export interface GatewayConfig {
    * from when KV events tell of blocks under the name of a tenant.
    */
   readonly tenantsApart?: boolean;
-  /** Key of `/gateway/...`; without it those paths are shut. */
+  /** Asked of every request at the operators' port. Without it requests of this machine alone are answered, and drains are refused. */
   readonly adminKey?: string;
   /**
    * Whether backends are told the rank of each request as `priority` in its body, as vLLM takes it with
    * `--scheduling-policy priority`; default false.
    */
   readonly sendPriority?: boolean;
+  /** Names of headers of clients that go on to backends beside those of the API. Default: none. */
+  readonly forwardHeaders?: readonly string[];
   /** Between two polls of a backend; default 500. */
   readonly pollMs?: number;
   /** Key of the policies' random streams; default 0. */
@@ -104,6 +110,8 @@ const names = optionNames<GatewayConfig>({
   queue: true,
   host: true,
   port: true,
+  operatorHost: true,
+  operatorPort: true,
   blockTokens: true,
   maxSequences: true,
   backendBlocks: true,
@@ -113,6 +121,7 @@ const names = optionNames<GatewayConfig>({
   tenantsApart: true,
   adminKey: true,
   sendPriority: true,
+  forwardHeaders: true,
   pollMs: true,
   seed: true,
   limits: true,
@@ -128,6 +137,7 @@ export interface CheckedGateway {
   readonly limits: GatewayLimits;
   readonly plan: GatewayPlan;
   readonly backendBlocks: readonly number[];
+  readonly forwardHeaders: ReadonlySet<string>;
 }
 
 const DAY_MS = 86_400_000;
@@ -150,6 +160,8 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     control: 'object?',
     queue: 'object?',
     host: 'name?',
+    operatorHost: 'name?',
+    forwardHeaders: 'array?',
     backendBlocks: 'array?',
     tokenizer: 'name?',
     keySecret: 'bytes?',
@@ -174,6 +186,7 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
   requireInteger('blockTokens', config.blockTokens ?? 16, 1, 2 ** 20);
   requireInteger('maxSequences', config.maxSequences ?? 256, 1, 2 ** 30);
   requireInteger('port', config.port ?? 8080, 0, 65_535);
+  requireInteger('operatorPort', config.operatorPort ?? 0, 0, 65_535);
   requireInteger('pollMs', config.pollMs ?? 500, 10, DAY_MS);
   requireInteger('partBytes', config.partBytes ?? PART_BYTES_LEAST, PART_BYTES_LEAST, 2 ** 50);
   requireInteger('keepParts', config.keepParts ?? 0, 0, 1_000_000);
@@ -206,7 +219,25 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     maxSequences: config.maxSequences ?? 256,
     seed: String(config.seed ?? 0n),
   };
-  return { config, limits, plan, backendBlocks };
+  const forwardHeaders = headersToForward(config.forwardHeaders ?? []);
+  return { config, limits, plan, backendBlocks, forwardHeaders };
+}
+
+/** Headers that no client may say for itself, whatever the configuration says. */
+const neverForwarded =
+  /^(host|connection|cookie|content-.*|transfer-encoding|x-tenant-id|x-request-id|expect|te|upgrade)$/;
+
+function headersToForward(headers: readonly unknown[]): ReadonlySet<string> {
+  const names = headers.map((header) => String(header).toLowerCase());
+  const wrong = names.find(
+    (name) => !/^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(name) || neverForwarded.test(name),
+  );
+  if (wrong === undefined) return new Set(names);
+  throw configError(
+    'forwardHeaders',
+    `has ${JSON.stringify(wrong)}`,
+    'Name headers that a server reads of clients.',
+  );
 }
 
 /** Whether any policy looks at the keys of prompts; a program or a tree may. */

@@ -5,6 +5,7 @@
  */
 
 import { randomBytes } from 'node:crypto';
+import { operatorPortOf } from '../dashboard/operatorAccess.ts';
 import { type MeasuredMetric, measuredOf } from '../metrics/metric.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { requireShapes } from '../runtime/options.ts';
@@ -21,10 +22,11 @@ import { GatewayCore } from './core.ts';
 import { logHeader } from './decisionLog.ts';
 import { GatewayMeasures, gatewayMetrics } from './gatewayMetrics.ts';
 import { LineFile } from './lineFile.ts';
-import { Inbox, type ServedGateway } from './passage.ts';
+import { OperatorServer } from './operators.ts';
 import { bindPlan, idleSlots, movedReaders } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret, TenantSalts } from './prompts.ts';
 import type { GatewayOutput, Tell } from './records.ts';
+import { Inbox, type ServedGateway } from './served.ts';
 import { GatewayServer } from './server.ts';
 import { ShadowCounts } from './shadowCounts.ts';
 import { countMore, type GatewayCounts } from './status.ts';
@@ -76,6 +78,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   #timer: NodeJS.Timeout | undefined;
   #timerUs = Infinity;
   #server: GatewayServer | undefined;
+  #operators: OperatorServer | undefined;
   #closing: Promise<void> | undefined;
 
   private constructor(checked: CheckedGateway, core: (emit: (output: GatewayOutput) => void) => GatewayCore) {
@@ -130,7 +133,10 @@ export class Gateway implements ServedGateway, AsyncDisposable {
           'Use a policy without that field, or servers on tierkv.',
         );
       }
-      gateway.#server = await GatewayServer.listen(gateway, config.host ?? '127.0.0.1', config.port ?? 8080);
+      const { host = '127.0.0.1', port = 8080, operatorHost = '127.0.0.1' } = config;
+      const operatorPort = config.operatorPort ?? operatorPortOf(port);
+      gateway.#operators = await OperatorServer.listen(gateway, config.adminKey, operatorHost, operatorPort);
+      gateway.#server = await GatewayServer.listen(gateway, host, port);
     } catch (error) {
       await gateway.close();
       throw error;
@@ -144,6 +150,16 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       throw new TierKVError('TKV_STATE', 'the gateway does not listen. Open it first.', { field: 'url' });
     }
     return this.#server.url;
+  }
+
+  /** Where its operator finds `/metrics` and `/gateway/...`. */
+  get operatorUrl(): string {
+    if (this.#operators === undefined) {
+      throw new TierKVError('TKV_STATE', 'the gateway does not listen. Open it first.', {
+        field: 'operatorUrl',
+      });
+    }
+    return this.#operators.url;
   }
 
   /** Ends the parts of log and trace that are written, and begins new ones: for who moves or packs them away. */
@@ -164,6 +180,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
 
   async #close(): Promise<void> {
     await this.#server?.close(this.checked.limits.graceMs);
+    await this.#operators?.close();
     await this.pool.close();
     clearTimeout(this.#timer);
     await this.#log?.close();
@@ -185,12 +202,12 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return this.cutter.salts.areApart;
   }
 
-  get sendsPriority(): boolean {
-    return this.checked.config.sendPriority === true;
+  get forwardHeaders(): ReadonlySet<string> {
+    return this.checked.forwardHeaders;
   }
 
-  get adminKey(): string | undefined {
-    return this.checked.config.adminKey;
+  get sendsPriority(): boolean {
+    return this.checked.config.sendPriority === true;
   }
 
   get tokenisation(): string {
@@ -216,6 +233,11 @@ export class Gateway implements ServedGateway, AsyncDisposable {
 
   get openRequests(): number {
     return this.#core.openRequests;
+  }
+
+  /** Connections of clients, with a request or without. */
+  get openConnections(): number {
+    return this.#server?.openConnections ?? 0;
   }
 
   /** Whether a policy, or the trace, has use for the keys of a prompt. */

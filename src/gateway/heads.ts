@@ -1,4 +1,10 @@
-/** Heads of messages between a client, the gateway and a backend: which headers go on, and errors as OpenAI's API has them. */
+/**
+ * Heads of messages between a client, the gateway and a backend: which headers go on, and errors as OpenAI's API has them.
+ *
+ * Of a client's headers those go on that are known to be a client's to say. A server may do what another one says: fetch KV
+ * from an address (`x-prefiller-host-port`, `x-kv-cache-source-host-port`), serve by another engine (`x-data-parallel-host-port`),
+ * believe a name (`x-tenant-id`, `x_tenant_id`) or a session (`cookie`), and new ones come with each release.
+ */
 
 import type http from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -47,26 +53,56 @@ function ownNames(connection: string | undefined): ReadonlySet<string> {
   return new Set((connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
 }
 
+/** Headers of a client that go on to a backend. What is not among them does not. */
+const clientHeaders: ReadonlySet<string> = new Set([
+  'accept',
+  'accept-language',
+  'content-type',
+  'user-agent',
+  'x-request-id',
+  'idempotency-key',
+  'traceparent',
+  'tracestate',
+  // of the APIs that servers speak
+  'openai-organization',
+  'openai-project',
+  'openai-beta',
+  'anthropic-version',
+  'anthropic-beta',
+  // what a gateway behind this one decides by
+  'x-session-id',
+  'x-slo-class',
+  'x-slo-ttft-ms',
+  'x-request-timeout-ms',
+  // a page of another origin: the server says what it allows
+  'origin',
+  'access-control-request-method',
+  'access-control-request-headers',
+]);
+
+/** Keys of clients, where these are the servers' matter. */
+const keyHeaders: ReadonlySet<string> = new Set(['authorization', 'api-key', 'x-api-key']);
+
 /**
  * Headers of a client as they go on to a backend.
  * @param tenant where API keys are the gateway's matter; undefined where clients are one tenant
+ * @param more names that the operator lets through too
  */
 export function forwardedHeaders(
   request: IncomingMessage,
   { apiKey }: Backend,
   tenant: string | undefined,
+  more: ReadonlySet<string>,
 ): http.OutgoingHttpHeaders {
   const headers: http.OutgoingHttpHeaders = {};
   const named = ownNames(request.headers.connection);
   for (const [name, value] of Object.entries(request.headers)) {
-    if (!hopByHop.has(name) && !named.has(name)) headers[name] = value;
+    const isKey = keyHeaders.has(name) && tenant === undefined && apiKey === undefined;
+    const goesOn = clientHeaders.has(name) || more.has(name) || name.startsWith('x-stainless-') || isKey;
+    if (goesOn && !named.has(name)) headers[name] = value;
   }
-  if (tenant !== undefined) {
-    delete headers.authorization;
-    // a client does not say for itself whose cache it may read
-    delete headers['x-tenant-id'];
-    headers['x-tenant-id'] = tenant;
-  }
+  // a client does not say for itself whose cache it may read
+  if (tenant !== undefined) headers['x-tenant-id'] = tenant;
   if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
   // what is packed could be neither checked nor counted
   headers['accept-encoding'] = 'identity';

@@ -17,8 +17,9 @@ import {
   judged,
   passOn,
 } from './answers.ts';
-import { type Backend, type BackendPool, mixed } from './backends.ts';
+import { type Backend, mixed } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
+import { mustBeJson, withoutControl } from './controlFields.ts';
 import {
   type ClientPatience,
   forwardedHeaders,
@@ -27,60 +28,11 @@ import {
   sendError,
   sendHead,
 } from './heads.ts';
-import { type PromptCutter, type ReadPrompt, readPrompt } from './prompts.ts';
-import { type GatewayOutput, keysText, type Tell } from './records.ts';
-import type { StatusSource } from './status.ts';
-import type { TracedRequest, TraceOutcome } from './trace.ts';
+import { type ReadPrompt, readPrompt } from './prompts.ts';
+import { type GatewayOutput, keysText } from './records.ts';
+import type { Inbox, ServedGateway } from './served.ts';
+import type { TraceOutcome } from './trace.ts';
 import { decodeBody, prefillBody, transferParamsIn, withField } from './twoLegs.ts';
-
-/** Decisions on one request, in order. */
-export class Inbox {
-  readonly #waiting: GatewayOutput[] = [];
-  #wake: ((output: GatewayOutput | undefined) => void) | undefined;
-  #isShut = false;
-
-  put(output: GatewayOutput): void {
-    const wake = this.#wake;
-    this.#wake = undefined;
-    if (wake !== undefined) wake(output);
-    else this.#waiting.push(output);
-  }
-
-  /** No more decisions are waited for. */
-  shut(): void {
-    this.#isShut = true;
-    this.#wake?.(undefined);
-  }
-
-  /** The next one; undefined once it is shut. */
-  async next(): Promise<GatewayOutput | undefined> {
-    if (this.#isShut) return undefined;
-    const first = this.#waiting.shift();
-    if (first !== undefined) return first;
-    return new Promise((resolve) => {
-      this.#wake = resolve;
-    });
-  }
-}
-
-/** What the server needs of the gateway that it belongs to. */
-export interface ServedGateway extends StatusSource {
-  readonly pool: BackendPool;
-  readonly cutter: PromptCutter;
-  readonly limits: GatewayLimits;
-  /** By API key; undefined where all clients are one tenant. */
-  readonly tenants: ReadonlyMap<string, string> | undefined;
-  readonly adminKey: string | undefined;
-  /** Whether backends are told the rank of each request. */
-  readonly sendsPriority: boolean;
-  readonly tell: Tell;
-  readonly wantsKeys: boolean;
-  register(): { readonly number: number; readonly inbox: Inbox };
-  forget(number: number): void;
-  nowUs(): number;
-  retryAfterS(): number;
-  record(record: TracedRequest): void;
-}
 
 const chatPath = '/v1/chat/completions';
 /** Paths whose answers are JSON or events. */
@@ -96,7 +48,7 @@ export class Passage {
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
   readonly #path: string;
-  readonly #body: Buffer;
+  #body: Buffer;
   readonly #tenant: string;
   readonly #number: number;
   readonly #inbox: Inbox;
@@ -106,7 +58,7 @@ export class Passage {
   readonly #beganMs: number = runningClock.nowMs();
   /** Ends the alarm that gives it up when its client waits no more. */
   #cancelTimer = (): void => {};
-  #prompt: ReadPrompt | undefined;
+  #prompt: Omit<ReadPrompt, 'fields'> | undefined;
   /** What it is for, as decisions know it. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
   #promptTokens = 1;
@@ -175,12 +127,15 @@ export class Passage {
   /** What decisions may know of the body. @returns false where the client was told that it is wrong */
   #read(): boolean {
     const { cutter, pool, wantsKeys, counts } = this.#gateway;
-    // a server may read it as JSON whatever its type says, so what is checked here does not depend on that
-    const type = this.#request.headers['content-type'] ?? 'json';
-    if (!checkedPaths.has(this.#path) && !/json/i.test(type)) return true;
+    const isChecked = checkedPaths.has(this.#path);
+    // some calls have no body, such as one that cancels a job
+    const isEmpty = this.#body.length === 0 && !isChecked;
+    if (isEmpty || (!isChecked && !mustBeJson(this.#request.headers['content-type']))) return true;
     try {
       const template = wantsKeys ? cutter.chatTemplate : null;
-      this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'), template);
+      const { fields, ...read } = readPrompt(this.#path, this.#body.toString('utf8'), template);
+      this.#prompt = read;
+      this.#body = withoutControl(this.#body, fields);
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
       counts.invalid++;
@@ -403,7 +358,8 @@ export class Passage {
     const sentMs = performance.now();
     try {
       const isSplit = pool.hasRoles && this.#prompt !== undefined;
-      const body = this.#ranked(isSplit ? decodeBody(this.#body, params) : this.#body, rank);
+      const whole = isSplit && params !== undefined ? decodeBody(this.#body, params) : this.#body;
+      const body = this.#ranked(whole, rank);
       let answer: BegunAnswer;
       try {
         answer = await this.#send(backend, body, limits);
@@ -534,7 +490,7 @@ export class Passage {
 
   #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
     const tenant = this.#gateway.tenants === undefined ? undefined : this.#tenant;
-    const headers = forwardedHeaders(this.#request, backend, tenant);
+    const headers = forwardedHeaders(this.#request, backend, tenant, this.#gateway.forwardHeaders);
     headers['x-request-id'] = this.#id;
     headers['content-length'] = bytes;
     return headers;

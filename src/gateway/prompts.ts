@@ -297,6 +297,8 @@ export interface ReadPrompt {
   /** Answers that are asked for: several of a prompt, or one for each of several. */
   readonly choices: number;
   readonly user: string;
+  /** What `JSON.parse` made of the body. */
+  readonly fields: Readonly<Record<string, unknown>>;
 }
 
 /** Most letters of a model's name: longer texts are not names, and would only fill logs. */
@@ -325,6 +327,7 @@ export function readPrompt(path: string, body: string, template: ChatTemplate | 
     maxTokens: isCount(most) ? most : 0,
     choices: choicesOf(fields),
     user: text('user'),
+    fields,
   };
 }
 

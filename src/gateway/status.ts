@@ -1,9 +1,8 @@
 /**
- * What a gateway says of itself: whether it is well, its figures for Prometheus, its backends with the age of each signal,
- * and, for the holder of its key, the drain of a backend.
+ * What a gateway says of itself: to clients whether it is well; to its operator its figures for Prometheus and its backends
+ * with the age of each signal; and, for the holder of its key, the drain of a backend.
  */
 
-import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { MetricSource } from '../metrics/metric.ts';
 import { MetricText } from '../metrics/pageText.ts';
@@ -46,7 +45,7 @@ export interface StatusSource extends MetricSource {
   readonly counts: GatewayCounts;
   readonly shadows: ShadowCounts;
   readonly openRequests: number;
-  readonly adminKey: string | undefined;
+  readonly openConnections: number;
   /** What decides, in words. */
   readonly policy: string;
   /** How prompts are cut: `tokenizer` or `text`. */
@@ -61,6 +60,13 @@ export interface StatusSource extends MetricSource {
   readonly losses: readonly string[];
 }
 
+/** Whether any backend can take requests. */
+export function sendHealth({ pool }: Pick<StatusSource, 'pool'>, response: ServerResponse): void {
+  const isWell = pool.backends.some(({ isRoutable }) => isRoutable);
+  send(response, isWell ? 200 : 503, { status: isWell ? 'ok' : 'no backend' });
+}
+
+/** The pages of an operator. Who may see them is decided before (operators.ts). */
 export class GatewayStatus {
   readonly #source: StatusSource;
   readonly #metrics: readonly MetricText[];
@@ -70,22 +76,15 @@ export class GatewayStatus {
     this.#metrics = source.measured.map((each) => new MetricText(each, each.name, {}));
   }
 
-  serve(path: string, request: IncomingMessage, response: ServerResponse): void {
-    request.resume();
+  /** @param holdsKey whether the request shows the admin key */
+  serve(path: string, request: IncomingMessage, response: ServerResponse, holdsKey: boolean): void {
     if (path === '/health') {
-      const isWell = this.#source.pool.backends.some(({ isRoutable }) => isRoutable);
-      send(response, isWell ? 200 : 503, { status: isWell ? 'ok' : 'no backend' });
+      sendHealth(this.#source, response);
       return;
     }
     if (path === '/metrics') {
       response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
       response.end(`${this.#metrics.map((each) => each.text()).join('\n')}\n`);
-      return;
-    }
-    if (!this.#isAdmin(request)) {
-      send(response, 403, {
-        error: { message: 'The admin key is needed. Start with one, and send it.', code: 'forbidden' },
-      });
       return;
     }
     if (path === '/gateway/status' && request.method === 'GET') {
@@ -95,20 +94,18 @@ export class GatewayStatus {
     const parts = /^\/gateway\/backends\/([^/]+)\/(drain|resume)$/.exec(path);
     const backend = parts === null ? undefined : this.#source.pool.find(decoded(parts[1]));
     if (parts !== null && request.method === 'POST' && backend !== undefined) {
+      if (!holdsKey) {
+        const message = 'The admin key is needed. Start with one, and send it.';
+        send(response, 403, { error: { message, code: 'forbidden' } });
+        return;
+      }
       this.#source.pool.drain(backend, parts[2] === 'drain');
       send(response, 200, backendStatus(backend));
       return;
     }
     const known = this.#source.pool.backends.map(({ id }) => id).join(', ');
-    const message = `There is GET /gateway/status and POST /gateway/backends/ID/drain or resume. Backends: ${known}.`;
+    const message = `There is GET /metrics, GET /gateway/status and POST /gateway/backends/ID/drain or resume. Backends: ${known}.`;
     send(response, 404, { error: { message, code: 'not_found' } });
-  }
-
-  #isAdmin({ headers }: IncomingMessage): boolean {
-    const { adminKey } = this.#source;
-    if (adminKey === undefined) return false;
-    const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
-    return timingSafeEqual(digest(headers.authorization ?? ''), digest(`Bearer ${adminKey}`));
   }
 }
 
@@ -165,12 +162,14 @@ function backendStatus(backend: ListedBackend): object {
 function statusOf(source: StatusSource): object {
   const { counts, pool, shadows, policy, tokenisation, chats, tenantsApart, notes, losses, openRequests } =
     source;
+  const { openConnections } = source;
   return {
     policy,
     tokenisation,
     chats,
     tenantsApart,
     openRequests,
+    openConnections,
     ...counts,
     fallbacks: Object.fromEntries(counts.fallbacks),
     refused: Object.fromEntries(counts.refused),

@@ -20,6 +20,7 @@ import {
   TierKVError,
   type Transfer,
 } from '../runtime/index.ts';
+import { issuedJobs } from '../runtime/tier/driver.ts';
 import { collectYoungGarbage, median } from './manager.ts';
 
 interface Bench {
@@ -111,7 +112,7 @@ function unitOf(bytes: Uint8Array, index: number, unitBytes: number): Uint8Array
 // that is slow for a while is slow for all of them, and none always runs behind the same neighbour. Figures
 // are medians over the rounds. One more round before them warms up and counts for nothing.
 
-/** What is measured. */
+/** The measured call. */
 type Run = () => void | Promise<void>;
 
 interface Contestant {
@@ -122,7 +123,7 @@ interface Contestant {
   prepare(): Run | Promise<Run>;
 }
 
-/** What a contestant did in all rounds but the first. */
+/** Samples of a contestant in all rounds but the first. */
 interface Sample {
   readonly bytes: number;
   readonly seconds: number;
@@ -136,7 +137,7 @@ interface TakenSample {
   /** 10^9 bytes a second. */
   readonly gbps: number;
   readonly seconds: number;
-  /** Of the first round, which counts nowhere. */
+  /** Whether it belongs to the first round, which is not counted. */
   readonly isWarmup: boolean;
 }
 
@@ -221,7 +222,7 @@ export function shuffled<T>(items: readonly T[], seed: number): T[] {
   return keyed.sort((a, b) => a.key - b.key).map(({ item }) => item);
 }
 
-// What the link bench measures, and the limit of each. A link is a pipeline of three parts of the machine:
+// Routes of the link bench, and the limit of each. A link is a pipeline of three parts of the machine:
 // device, host and disk. They work at the same time on different blocks, so the slowest part sets the pace. A
 // part that does several things to a byte, or serves both ways at once, takes the sum of their times.
 //
@@ -304,7 +305,7 @@ export class LinkRig {
   readonly #ddr: MemoryStore;
   readonly #engine: TransferEngine;
   readonly #digests: readonly Digest[];
-  /** By tier and slot. Host memory's is kept by its store. */
+  /** Generations by tier and slot. The store of host memory keeps its own. */
   readonly #generations: readonly Uint32Array[];
   #job = 1;
 
@@ -336,7 +337,7 @@ export class LinkRig {
           const remedy = 'Look at the device and the disk, then run it again.';
           reject(new TierKVError('TKV_DEVICE', `a bench transfer failed: ${failure}. ${remedy}`));
         });
-        this.#engine.submit(transfers);
+        this.#engine.submit(issuedJobs(transfers));
       });
   }
 
@@ -397,7 +398,7 @@ export class PlainDevice implements Disposable {
     await this.#out.mapAsync(MapMode.READ, 0, bytes);
   }
 
-  /** What `copyOut` has copied. */
+  /** Uses the bytes that `copyOut` has copied. */
   useOut(bytes: number, use: (landed: Uint8Array<ArrayBuffer>) => void): void {
     use(new Uint8Array(this.#out.getMappedRange(0, bytes)));
     this.#out.unmap();

@@ -62,7 +62,7 @@ export const sustainedSizes: LinkBenchSizes = {
   ...{ unitsOfKib: [256, 2048], peers: false, diskOnly: true },
 };
 
-/** What a profile is made of: all links under load, without plain calls beside them. */
+/** Sizes for a profile: all links under load, without plain calls beside them. */
 export const profileSizes: LinkBenchSizes = {
   ...{ patterns: ['scattered'], runBytes: 128 * MIB, unitsMax: 4096, rounds: 3, sampleMs: 1000 },
   ...{ unitsOfKib: [16, 64, 256, 1024, 4096], peers: false },
@@ -72,7 +72,7 @@ function routesOf({ diskOnly = false }: LinkBenchSizes): readonly Route[] {
   return diskOnly ? routes.filter(({ ways }) => ways.length === 1 && ways[0].includes(Tier.NVME)) : routes;
 }
 
-/** What tierkv moved over a link in one round. */
+/** Bytes that tierkv moved over a link in one round, and their time. */
 export interface LinkRound {
   readonly link: string;
   readonly unitBytes: number;
@@ -84,7 +84,7 @@ export interface LinkRound {
   readonly gbps: number;
 }
 
-/** What is told while it runs. */
+/** Listener of progress. */
 interface BenchListener {
   say(line: string): void;
   /** @param done samples of `all` */
@@ -251,13 +251,13 @@ export interface LinkRow extends RowFacts {
   readonly verified: boolean;
   /** tierkv, in 10^9 bytes a second. Both ways: the sum of the two. */
   readonly gbps: number;
-  /** What the slowest part of the machine has done in these rounds, alone or under anybody on this link. */
+  /** Rate of the slowest part of the machine in these rounds, alone or under any contestant on this link. */
   readonly limitGbps: number;
   /** All that the slowest part of the machine does. */
   readonly limitStage: string;
   /** gbps / limitGbps; 1 at most. */
   readonly ratio: number;
-  /** What tierkv moved for this row, and in which time. */
+  /** Bytes that tierkv moved for this row, and their time. */
   readonly movedBytes?: number;
   readonly seconds?: number;
   /** The distance of tierkv's slowest round from its fastest, as a share of the median. */

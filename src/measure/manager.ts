@@ -177,7 +177,7 @@ function residentChains(blocks: number, tableMemory: TableMemory) {
   return { blocks, bytes, lookupsPerS };
 }
 
-//  What the benches measure with: medians, and memory that is really in use.
+//  Tools of the benches: medians, and memory that is really in use.
 
 /** The middle one of the values, or the lower of the two in the middle. */
 export function median(values: readonly number[]): number {

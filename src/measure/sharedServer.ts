@@ -33,7 +33,7 @@ interface SharedServerRow {
   readonly blockBytes: number;
   readonly readGbPerS: number;
   readonly writeGbPerS: number;
-  /** Of one block alone. */
+  /** Time to read one block alone. */
   readonly readUs: number;
   readonly writeUs: number;
 }

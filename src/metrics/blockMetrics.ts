@@ -57,7 +57,7 @@ const asked = ({ cache }: Watched): number =>
   sum(cache.tiers.map((tier) => tier.hitBlocks)) + cache.missBlocks;
 
 export const blockMetrics: readonly Metric[] = [
-  // What is found, in tokens and in blocks.
+  // Lookups: tokens and blocks that were found.
   count(
     'vllm:prefix_cache_queries_total',
     'Tokens of full blocks that requests asked for.',
@@ -118,7 +118,7 @@ export const blockMetrics: readonly Metric[] = [
     ],
   ),
 
-  // What moves.
+  // Transfers.
   countByLowerTier(
     'vllm:kv_offload_load_bytes_total',
     'Bytes brought up, by the tier that they came from.',
@@ -237,7 +237,7 @@ export const blockMetrics: readonly Metric[] = [
     linkSamples((link, nowUs) => link.busyUs(nowUs) / 1e6),
   ),
 
-  // What stays, for how long, and what comes back.
+  // Residence: blocks that stay, for how long, and blocks that come back.
   single(
     'gauge',
     'vllm:kv_cache_usage_perc',

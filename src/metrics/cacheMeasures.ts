@@ -24,7 +24,7 @@ const STORIES_MOST = 200;
 /** Sequences that are open and followed: beyond, the oldest is no longer followed. */
 const OPEN_STORIES_MOST = 4096;
 
-/** What a tier gave and took. Blocks, unless a name says otherwise. */
+/** Counts of one tier, in blocks unless a name says otherwise. */
 export class TierMeasures {
   readonly tier: TierName;
   hitBlocks = 0;
@@ -35,7 +35,7 @@ export class TierMeasures {
   loadBytes = 0;
   /** Seconds that loads from here took, one by one. */
   readonly loadSeconds: ValueHistogram = new ValueHistogram(transferBounds);
-  /** By outcome. */
+  /** Failed loads by outcome. */
   readonly loadFailures: Float64Array = new Float64Array(outcomeNames.length);
   /** Blocks and tokens that were written here from above. */
   storeBlocks = 0;
@@ -104,7 +104,7 @@ export interface BlockNews {
   readonly wentTo: number;
 }
 
-/** What came of a sequence. Blocks, unless it says otherwise. */
+/** The outcome of a sequence, in blocks unless a field says otherwise. */
 export interface SequenceStory {
   readonly sequence: number;
   readonly owner: number;
@@ -152,11 +152,11 @@ export class CacheMeasures {
   readonly onClose: Set<(story: SequenceStory) => void> = new Set();
   readonly #linkAt: (LinkMeasures | undefined)[] = [];
   readonly #stop: () => void;
-  /** By content: the time of its last use plus 1; 0 for a content that was not used since this began. */
+  /** Time of each content's last use plus 1; 0 for a content without a use since counting began. */
   readonly #usedUs: Float64Array;
-  /** By replica: since when lookups find it, plus 1; 0 where that was before this began. */
+  /** Time since which lookups find each replica, plus 1; 0 where that was before counting began. */
   readonly #publishedUs: Float64Array;
-  /** By job: when the driver got it, plus 1; 0 for one that the driver had before this began. */
+  /** Time at which the driver got each job, plus 1; 0 for a job that it had before counting began. */
   readonly #issuedUs: Float64Array;
   readonly #ghosts: Map<number, Ghost> = new Map();
   readonly #open: Map<number, SequenceStory> = new Map();

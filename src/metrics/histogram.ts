@@ -5,7 +5,7 @@
 
 export class ValueHistogram {
   readonly bounds: readonly number[];
-  /** By bound, then above all of them; not cumulative. */
+  /** Counts by bound, then above all bounds; not cumulative. */
   readonly counts: Float64Array;
   sum = 0;
   count = 0;
@@ -17,7 +17,7 @@ export class ValueHistogram {
     this.counts = new Float64Array(bounds.length + 1);
   }
 
-  /** What is not finite counts nowhere. */
+  /** Counts a finite value; others are ignored. */
   observe(value: number): void {
     if (!Number.isFinite(value)) return;
     const { bounds } = this;

@@ -10,7 +10,7 @@ import type { CacheMeasures, TierMeasures } from './cacheMeasures.ts';
 import type { ValueHistogram } from './histogram.ts';
 import type { RequestMeasures } from './requestMeasures.ts';
 
-/** What the metrics are read of. */
+/** The runtime and the records that metrics are read from. */
 export interface Watched {
   readonly manager: KVManager;
   readonly cache: CacheMeasures;
@@ -25,7 +25,7 @@ export interface Watched {
   readonly devicePresent: boolean;
   /** Requests without room. */
   readonly waitingForRoom: number;
-  /** Of the tier that runtimes share: its name, what its breaker does, and how often it opened; undefined without one. */
+  /** The shared tier's name, the state of its breaker, and how often the breaker opened; undefined without a shared tier. */
   breaker():
     | { readonly tier: string; readonly state: 'closed' | 'onTrial' | 'open'; readonly openings: number }
     | undefined;
@@ -42,14 +42,14 @@ export type MetricKind = 'counter' | 'gauge' | 'histogram';
 
 /** @typeParam Of what it is read of */
 export interface Metric<Of = Watched> {
-  /** As Prometheus has it. */
+  /** The name in Prometheus. */
   readonly name: string;
   readonly kind: MetricKind;
   /** One sentence, with its unit. */
   readonly help: string;
-  /** Of each sample, beside the labels of the exporter. */
+  /** Labels of each sample, beside those of the exporter. */
   readonly labels: readonly string[];
-  /** As OpenTelemetry has it: `s`, `By`, `1`, `{block}`. */
+  /** The unit in OpenTelemetry: `s`, `By`, `1`, `{block}`. */
   readonly unit: string;
   read(of: Of): readonly MetricSample[];
 }
@@ -59,7 +59,7 @@ export type ReadMetric<Of = Watched> = (of: Of) => readonly MetricSample[];
 /** A metric of one runtime or gateway. */
 export type MeasuredMetric = Omit<Metric, 'read'> & { read(): readonly MetricSample[] };
 
-/** What exporters export. */
+/** A source of metrics for exporters. */
 export interface MetricSource {
   readonly measured: readonly MeasuredMetric[];
 }

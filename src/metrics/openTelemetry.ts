@@ -166,7 +166,7 @@ interface SpanPart {
   readonly attributes: Attributes;
 }
 
-/** What the request came to, one part after the other; the last one ends with it. */
+/** Parts of the request one after the other; the last part ends with the request. */
 function partsOf(request: Readonly<RequestMoments>, { cache }: RuntimeWatch): SpanPart[] {
   const { askedUs, hashedUs, placedUs, filledUs, prefilledUs, endedUs, story } = request;
   const parts: SpanPart[] = [];

@@ -48,7 +48,7 @@ export class MetricText {
 class SeriesText {
   readonly labels: PageLabels;
   text = '';
-  /** What stands before each value. */
+  /** Text before each value. */
   readonly #starts: readonly string[];
   readonly #lines: string[] = [];
   readonly #values: number[] = [];

@@ -108,12 +108,12 @@ export async function prometheus(
   return { registry, contentType: registry.contentType, text: () => pageOf(registry, ours) };
 }
 
-/** What calls of `prometheus` have put into a registry, by name: further sources join what is there. */
+/** Metrics that earlier calls of `prometheus` put into a registry, by name; further sources join them. */
 const oursIn = new WeakMap<Registry, Map<string, JoinedMetric>>();
 
 /** One metric of a registry, read from each source that has it. */
 class JoinedMetric {
-  /** As a registry takes it. */
+  /** The metric in the form that a registry takes. */
   readonly shown: unknown;
   readonly #texts: MetricText[] = [];
   readonly #labels: Set<string> = new Set();

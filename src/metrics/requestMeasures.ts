@@ -31,13 +31,13 @@ export interface RequestMoments {
   how: string;
   cachedTokens: number;
   tokens: number;
-  /** What `RequestMeasures.surroundings` gave when it came in. */
+  /** The value of `RequestMeasures.surroundings` at arrival. */
   readonly surroundings: unknown;
-  /** What the cache did for it; undefined where it was not followed there. */
+  /** The request's story in the cache; undefined where the cache was not followed. */
   story: SequenceStory | undefined;
 }
 
-/** What a tenant asked for and got. */
+/** Counts of one tenant's requests and tokens. */
 export class TenantMeasures {
   requests = 0;
   promptTokens = 0;
@@ -58,11 +58,11 @@ export class RequestMeasures implements RequestObserver {
   tokens = 0;
   /** Requests that have asked and not ended. */
   open = 0;
-  /** Of these, requests without room so far. */
+  /** Open requests without room so far. */
   waiting = 0;
   /** Ended requests by how they ended. */
   readonly ended: Map<string, number> = new Map();
-  /** By name; the one of `OTHER_TENANTS` stands for all beyond the bound. */
+  /** Tenants by name; `OTHER_TENANTS` stands for all beyond the bound. */
   readonly tenants: Map<string, TenantMeasures> = new Map();
   /** Told of each request when it has ended. */
   readonly onEnd: Set<(request: Readonly<RequestMoments>) => void> = new Set();

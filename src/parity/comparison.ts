@@ -122,7 +122,7 @@ export function compareLatencies(
   return { ttft: compare('ttft'), tpot: compare('tpot'), e2e: compare('e2e') };
 }
 
-// What a parity run found.
+// Results of a parity run.
 
 /** Hand-offs of a pair, beside those of its prediction. */
 export interface HandoffComparison {
@@ -157,7 +157,7 @@ export interface ParityReport {
   readonly hits: HitComparison;
   readonly transfers: Readonly<Record<string, LinkComparison>>;
   readonly latencies: Readonly<Record<LatencyName, LatencyComparison>>;
-  /** Of `--pair`. */
+  /** Hand-offs of a run with `--pair`. */
   readonly handoffs?: HandoffComparison;
   readonly wrongBlocks: number;
   readonly interruptedSteps: number;

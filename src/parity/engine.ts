@@ -12,7 +12,7 @@ import { configError } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/index.ts';
 import type { ParityRunner } from './traffic.ts';
 
-/** What the runtime of a runner is opened with. */
+/** Settings with which a runner opens its runtime. */
 export interface EngineSetting {
   /** Bytes of each tier, by its name; 0 for one that is off. */
   readonly tierBytes: Readonly<Record<string, number>>;
@@ -27,7 +27,7 @@ export interface EngineSetting {
 
 export interface ParityEngine {
   readonly name: string;
-  /** Of the engine's model; tiers hold whole blocks of it. */
+  /** The layout of the engine's model; tiers hold whole blocks. */
   readonly layout: KVLayout;
   runner(setting: EngineSetting): ParityRunner;
 }

@@ -32,7 +32,7 @@ export interface KnownLinks {
   readonly profiles: LinkProfiles;
   /** Where they are from, for the report. */
   readonly origin: string;
-  /** What steps take longer than their model says; 0 where no rehearsal has measured it. */
+  /** Time of a step beyond its model; 0 where no rehearsal has measured it. */
   readonly stepOverheadUs: number;
 }
 
@@ -72,10 +72,10 @@ const ANSWER_TOKENS = 8;
 const COMES_BACK = [10, 25];
 const GAP_US = 120_000;
 
-/** What a link of the engine carries as one copy. */
+/** Most bytes that a link of the engine carries as one copy. */
 const COPY_BYTES = 4 * 1024 * 1024;
 
-/** What a rehearsal measured. */
+/** Measurements of a rehearsal. */
 export interface Rehearsal {
   readonly transfers: readonly ObservedTransfer[];
   readonly stepOverheadUs: number;
@@ -181,7 +181,7 @@ function distanceOf(transfers: readonly ObservedTransfer[], profile: LinkProfile
   return sum / priced.length;
 }
 
-//  What observed transfers would take on modeled links, each issued when it was.
+//  Times of observed transfers on modeled links, each issued when it was.
 
 /**
  * @param bytes of each transfer
@@ -195,7 +195,7 @@ export function priceTransfers(
   const model = new LinkModel(links, { baseLatencyUs: 0, bandwidthBytesPerS: 1e15 });
   const endsUs = new Float64Array(transfers.length);
   const inOrder = transfers.map((_, i) => i).sort((a, b) => transfers[a].issue - transfers[b].issue);
-  /** By link: the copy under way. */
+  /** The copy under way on each link. */
   const copies: Map<string, { issuedUs: number; bytes: number; members: number[] }> = new Map();
   for (const i of inOrder) {
     const { link, from, to, issuedUs } = transfers[i];
@@ -224,7 +224,7 @@ export interface ExactReplay {
   readonly firstDifference: number | null;
   readonly config: ManagerConfig;
   readonly scheduler: SchedulerHead;
-  /** What the recorded run did. */
+  /** The observer of the recorded run. */
   readonly observed: RunObserver;
 }
 

@@ -29,7 +29,7 @@ export interface ObservedTransfer {
 interface FoundBlocks {
   /** Full blocks of the prompts, less the last token, which is always computed. */
   lookups: number;
-  /** Of these, leading blocks that were there when the request first joined the batch. */
+  /** Leading blocks that were there when the request first joined the batch. */
   blocks: number;
   /** The same by the tier that had them when they were looked up. */
   readonly byTier: number[];
@@ -50,13 +50,13 @@ export class RunObserver implements DecisionSink {
 
   /** Full blocks of requests that have not joined the batch, by number. */
   readonly #asked: Map<number, number> = new Map();
-  /** What was matched for requests that wait for their loads, by number. */
+  /** Blocks matched for requests that wait for their loads, by request number. */
   readonly #loading: Map<number, MatchedByTier> = new Map();
-  /** What open sequences matched. */
+  /** Blocks that open sequences matched. */
   readonly #matched: Map<number, MatchedByTier> = new Map();
   /** The sequence of the last call. */
   #sequence = 0;
-  /** What the sequence that opens has found so far. */
+  /** Blocks that the opening sequence has found so far. */
   #opening: number[] = [];
 
   /** For the manager to observe: the log says of a match what lay in the two fastest tiers, and this in each. */

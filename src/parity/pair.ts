@@ -32,7 +32,7 @@ interface PairJob extends Omit<RunnerJob, 'logPath'> {
 export interface PairRun {
   readonly requests: readonly ServedRequest[];
   readonly handoffs: readonly HandoffEnd[];
-  /** By side: median of what a step took longer than its model says. */
+  /** Median time of a step beyond its model, by side. */
   readonly stepOverheadUs: Readonly<Record<Side, number>>;
   readonly adapter: { readonly name: string; readonly software: boolean };
   readonly wrongBlocks: number;
@@ -91,7 +91,7 @@ class PairTraffic {
   readonly served: ServedRequest[] = [];
   readonly handoffs: HandoffEnd[] = [];
   readonly queues: Readonly<Record<Side, SideQueue>>;
-  /** What stopped a hand-off that must not stop. */
+  /** The error that stopped a hand-off. */
   failure: unknown;
   readonly #sender: HandoffSender;
   readonly #receiver: HandoffReceiver;

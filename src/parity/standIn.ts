@@ -42,7 +42,7 @@ interface Open {
   readonly answer: Int32Array;
   generated: number;
   firstTokenUs: number;
-  /** By block: what its bytes are marked with, which follows from all tokens up to its end. */
+  /** The mark in each block's bytes, which follows from all tokens up to the block's end. */
   readonly marks: Uint32Array;
   /** Where its last sampled token goes, while it is next to be computed; -1 after it gave way. */
   decodesAt: number;
@@ -83,7 +83,7 @@ export interface NumberedRequest {
   readonly own: number;
 }
 
-/** What a stand-in serves: requests as they come, and where those go that have ended. */
+/** The queue that a stand-in serves: incoming requests, and a callback for ended ones. */
 export interface ServedQueue {
   /** When the next request comes, in microseconds of the traffic; Infinity while none is known. */
   readonly timeUs: number;
@@ -231,7 +231,7 @@ export class Serving {
     this.#queue.ended(asked, served);
   }
 
-  /** As the simulator sums a step up: who comes back computes its answer again as part of its prompt. */
+  /** Sums a step as the simulator does: a request that comes back computes its answer again as part of its prompt. */
   #sumsOf(plan: KVStepPlan): BatchSums {
     const sums = this.#sums;
     sums.clear();

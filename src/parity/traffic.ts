@@ -45,7 +45,7 @@ export function trafficOf(open: () => SimulatedWorkload, speed: number): ServedT
   return { open: paced, expected };
 }
 
-/** What names a request in any run: ids of follow-ups depend on who ended first. */
+/** A name that a request has in every run. Ids of follow-ups differ, since they depend on the order of ends. */
 export function requestKey(id: string, sessionId: string, round: number): string {
   return sessionId === '' ? id : `${sessionId}/${round}`;
 }
@@ -160,7 +160,7 @@ export interface RunnerJob {
 
 /** One request as its client saw it; times in microseconds of the traffic. */
 export interface ServedRequest {
-  /** Of `requestKey`: the same in any run of the traffic. */
+  /** The `requestKey`, the same in any run of the traffic. */
   readonly key: string;
   readonly arrivalUs: number;
   readonly firstTokenUs: number;
@@ -177,7 +177,7 @@ export interface RealRun {
    * the run. Default 0.
    */
   readonly stepOverheadUs?: number;
-  /** What `latency` is, for the report. Default: the latency model of the options. */
+  /** Name of `latency` for the report. Default: the latency model of the options. */
   readonly latencyName?: string;
   readonly adapter: { readonly name: string; readonly software: boolean };
   /** Blocks that came up with wrong bytes: none, or the hardware is at fault. */
@@ -187,7 +187,7 @@ export interface RealRun {
 }
 
 export interface ParityRunner {
-  /** What served, for the report. */
+  /** Name of the server for the report. */
   readonly name: string;
   run(job: RunnerJob): Promise<RealRun>;
 }

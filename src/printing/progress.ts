@@ -29,7 +29,7 @@ interface ProgressStream extends NodeJS.WritableStream {
   readonly isTTY?: boolean;
 }
 
-/** What is read of the machine: the time in milliseconds, and a wish to be called again and again. */
+/** The machine's clock: the time in milliseconds, and a call at intervals. */
 export interface ProgressClock {
   now(): number;
   /** @returns what ends it */

@@ -11,6 +11,7 @@ import {
   type EndListener,
   Entry,
   ExternalKeys,
+  type IssuedJobs,
   JobCarrier,
   type JobId,
   KVManager,
@@ -20,7 +21,6 @@ import {
   linkName,
   type ManagerConfig,
   type Sequence,
-  type Transfer,
   type TransferDriver,
   tierName,
   tierNames,
@@ -354,9 +354,16 @@ class OrderedEnds implements TransferDriver {
     this.#listener = listener;
   }
 
-  submit(transfers: readonly Transfer[]): void {
-    for (const { job } of transfers) this.#order.push(job);
-    this.#driver.submit(transfers);
+  submit(jobs: IssuedJobs): void {
+    this.#driver.submit({
+      nextJob: () => {
+        const job = jobs.nextJob();
+        if (job !== 0) this.#order.push(job);
+        return job;
+      },
+      transfer: (job) => jobs.transfer(job),
+      route: (job, into) => jobs.route(job, into),
+    });
   }
 
   /** Hands out the end of the oldest job, if it has ended. @returns whether it had */

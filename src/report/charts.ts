@@ -78,7 +78,7 @@ function titled(title: string, unit: Unit): string {
   return name === '' || title.endsWith(name) ? title : `${title} (${name})`;
 }
 
-/** By position of a tier: the colours of Okabe and Ito. The dashboard has the same. */
+/** Colours of tiers by position, after Okabe and Ito; the dashboard uses the same. */
 export const tierColours: readonly string[] = [
   '#0072B2',
   '#E69F00',
@@ -88,7 +88,7 @@ export const tierColours: readonly string[] = [
   '#56B4E9',
 ];
 
-/** Of series: those, and two more that are told apart from them in grey too. */
+/** Colours of series: those of tiers, and two more that differ in grey too. */
 const seriesColours: readonly string[] = [...tierColours, '#7F8A95', '#9A6B2F'];
 
 /** Series that a row of a legend has where the page is wide. */

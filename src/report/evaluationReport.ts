@@ -8,7 +8,7 @@ interface JudgedPolicies {
   readonly policies: readonly { readonly name: string; readonly evaluation: Evaluation }[];
   readonly suite: string;
   readonly objectiveNames: readonly string[];
-  /** What the evaluator tells of the first policy's worst case. */
+  /** The evaluator's summary of the first policy's worst case. */
   readonly summary: string | undefined;
   readonly command: string;
 }
@@ -193,7 +193,7 @@ function settingsSection(ran: readonly NamedEvaluation[]): ReportSection[] {
   ];
 }
 
-/** What the evaluator says of decisions, anomalies and regret in the worst case: a section for each of its heads. */
+/** Sections of the evaluator's summary of the worst case: decisions, anomalies, regret. */
 function summarySections(summary: string): ReportSection[] {
   const parts: { title: string; paragraphs: string[] }[] = [];
   for (const line of summary.split('\n')) {

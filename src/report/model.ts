@@ -30,7 +30,7 @@ export interface TextSection {
 
 export interface ReportColumn {
   readonly title: string;
-  /** Of numbers; text where it is left out. */
+  /** Unit of the column's numbers; a column without one holds text. */
   readonly unit?: Unit;
 }
 
@@ -123,7 +123,7 @@ export interface TimelineLane {
 
 export interface TimelineRequest {
   readonly id: string;
-  /** Of its parts, in seconds: waits, then runs its prompt, then its output. Null for what it did not come to. */
+  /** Times in seconds: it waits, then runs its prompt, then its output. Null for a part that it did not reach. */
   readonly arrivalS: number;
   readonly joinedS: number | null;
   readonly firstTokenS: number | null;
@@ -141,7 +141,7 @@ export interface TimelineEvent {
   readonly kind: 'scaling' | 'anomaly' | 'transfer';
 }
 
-/** What happened when, in lanes of one time axis, with the requests below; a request can be zoomed to. */
+/** Events in lanes over one time axis, with the requests below; a reader can zoom to a request. */
 export interface TimelineSection {
   readonly kind: 'timeline';
   readonly title: string;
@@ -149,13 +149,13 @@ export interface TimelineSection {
   readonly lanes: readonly TimelineLane[];
   readonly events: readonly TimelineEvent[];
   readonly requests: readonly TimelineRequest[];
-  /** Of how many requests these are a sample. */
+  /** Number of requests of which these are a sample. */
   readonly requestsInAll: number;
-  /** What the parts of a request's bar are: up to `joinedS`, `firstTokenS` and `endS`, or the last ones of these. Default: all three. */
+  /** Names of the parts of a request's bar, which end at `joinedS`, `firstTokenS` and `endS`, or at the last of these. Default: all three. */
   readonly parts?: readonly string[];
-  /** What `where` of a request is, for the head of its column. Default `instance`. */
+  /** Head of the column that shows a request's `where`. Default `instance`. */
   readonly place?: string;
-  /** What `requests` are, as one word without its s. Default `request`. */
+  /** The word for one of `requests`, in the singular. Default `request`. */
   readonly of?: string;
 }
 
@@ -186,9 +186,9 @@ export interface Report {
   readonly verdict: 'yes' | 'no' | 'open';
   readonly figures: readonly Figure[];
   readonly sections: readonly ReportSection[];
-  /** What to change next, as sentences. */
+  /** Suggested changes, as sentences. */
   readonly next: readonly string[];
-  /** What the result leaves out or assumes, as sentences. */
+  /** Assumptions and omissions of the result, as sentences. */
   readonly limits: readonly string[];
   readonly origin: ReportOrigin;
 }

@@ -17,9 +17,9 @@ import {
   written,
 } from './model.ts';
 
-/** Of the requests of a timeline; beyond that a sample is shown, and the page says so. 100 bytes each. */
+/** Most requests of a timeline, at 100 bytes each; of more, the page shows a sample and says so. */
 const REQUESTS_MOST = 20_000;
-/** Of a table. */
+/** Most rows of a table. */
 const ROWS_MOST = 2000;
 
 /** @throws TKV_CONFIG where vega or vega-lite is not installed */

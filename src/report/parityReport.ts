@@ -25,7 +25,7 @@ interface ComparedTimes extends BothSides<Summary> {
   readonly eachError: number | null;
 }
 
-/** What a parity run found; times in microseconds. */
+/** Results of a parity run; times in microseconds. */
 interface ComparedRuns {
   readonly runner: string;
   readonly adapter: { readonly name: string; readonly software: boolean };
@@ -48,7 +48,7 @@ interface ComparedRuns {
       ComparedTimes & { readonly meanError: number; readonly p50Error: number; readonly p99Error: number }
     >
   >;
-  /** Of a pair: what went from one runtime to the other. */
+  /** Hand-offs of a pair: blocks that went from one runtime to the other. */
   readonly handoffs?: {
     readonly ends: Readonly<Record<string, number>>;
     readonly count: BothSides<number>;
@@ -200,7 +200,7 @@ function timelineOf(served: BothSides<readonly ServedRequest[]>): TimelineSectio
   };
 }
 
-/** Of a lane: beyond it every n-th change is left out. */
+/** Most changes of a lane; of more, every n-th is left out. */
 const CHANGES_MOST = 1600;
 
 function countsOver(requests: readonly TimelineRequest[]): (readonly [number, number])[] {

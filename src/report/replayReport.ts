@@ -9,7 +9,7 @@ import type { ReplayTimeline } from './replayTimeline.ts';
 export interface ReplayedTrace {
   readonly replay?: ReplayReport;
   readonly study?: Study;
-  /** What happened when; only of a replay of a trace. */
+  /** Events over time; only for a replay of a trace. */
   readonly timeline?: ReplayTimeline;
   readonly trace: string;
   readonly command: string;
@@ -37,7 +37,7 @@ export function replayReport(replayed: ReplayedTrace): Report {
   };
 }
 
-/** What the bar of a request is. */
+/** Says what the bar of a request means. */
 function clockOf({ driver }: ReplayReport): string {
   return driver === 'modeled'
     ? 'the time of its loads and stores by the link model'
@@ -231,7 +231,7 @@ function replaySections(replay: ReplayReport): ReportSection[] {
   ];
 }
 
-/** What a store says of itself, in words: `capacityBytes 1048576` is `capacity` of 1 MiB. */
+/** A store's own figure in words: `capacityBytes 1048576` is `capacity` of 1 MiB. */
 function factOf(name: string, value: string | number | boolean): [name: string, value: string] {
   const words = (text: string): string => text.replace(/[A-Z]+/g, (letters) => ` ${letters.toLowerCase()}`);
   if (typeof value === 'boolean') return [words(name), value ? 'yes' : 'no'];

@@ -17,7 +17,7 @@ export interface JudgedPolicy {
   readonly error?: string;
 }
 
-/** What a search came to. */
+/** The result of a search. */
 interface SearchOutcome {
   readonly generations: number;
   readonly evaluations: number;
@@ -48,14 +48,14 @@ interface SearchedPolicies {
   readonly command: string;
   /** Where the winner lies. */
   readonly folder: string;
-  /** What the time of the search had no room for, as a sentence. */
+  /** Work that did not fit into the time of the search, as a sentence. */
   readonly leftOut?: string;
 }
 
 /** Origin of what a search began with: presets, and policies that it was given. */
 const FIRST = 'preset';
 
-/** What scores far below the presets is drawn at the lower end. */
+/** Lowest score on the axis; lower ones are drawn at this end. */
 const LOWEST = -0.3;
 
 export function searchReport({ outcome, individuals, command, folder, leftOut }: SearchedPolicies): Report {

@@ -28,9 +28,9 @@ interface SimulatedRun {
   readonly cluster: MetricsOutput;
   readonly targets: TargetsByClass;
   readonly timeline: SimulationTimeline;
-  /** As it was typed. */
+  /** The command line as it was typed. */
   readonly command: string;
-  /** What the run warned of. */
+  /** Warnings of the run. */
   readonly warnings: readonly string[];
 }
 
@@ -402,7 +402,7 @@ function decisionSection({ built: { simulation }, timeline }: SimulatedRun): Rep
   ];
 }
 
-/** What is in the way, the most likely first. */
+/** Advice on the bottlenecks, the most likely first. */
 function advice({ built, timeline }: SimulatedRun, cluster: MetricsOutput, share: number | null): string[] {
   const { table, instances } = built.simulation;
   const lines: string[] = [];

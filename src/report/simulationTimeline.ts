@@ -16,7 +16,7 @@ import { TimeBins } from './timeBins.ts';
 
 /** Instances that are told apart; beyond that the mean and the largest stand for all. */
 const INSTANCES_TOLD = 6;
-/** Of each kind, events that are kept. */
+/** Most events of each kind that are kept. */
 const EVENTS_MOST = 400;
 /** Routing decisions that are kept, the largest regret first. */
 const DECISIONS_MOST = 30;

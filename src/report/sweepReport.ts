@@ -187,7 +187,7 @@ function failedSection(failed: readonly FailedPoint[], nameOf: SweptGrid['nameOf
   return [{ kind: 'text', title: 'What cannot run', paragraphs }];
 }
 
-/** Of a point: the figures that have targets, and what share of the requests it served. */
+/** Describes a point: its figures that have targets, and its share of served requests. */
 function nearText(point: PointResult, targets: NonNullable<SweptGrid['targets']>): string {
   const { ttftMs, itlMs, e2eMs } = targets;
   const parts = [

@@ -8,7 +8,7 @@ const BINS_MOST = 800;
 /** Width of the first bins, in microseconds. */
 const FIRST_WIDTH_US = 1000;
 
-/** What was told within each bin. */
+/** Values of each bin. */
 interface Series {
   sums: number[];
   counts: number[];

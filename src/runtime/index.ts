@@ -201,6 +201,7 @@ export type { TableMemory } from './tables/tableMemory.ts';
 export {
   type Completion,
   type EndListener,
+  type IssuedJobs,
   JobCarrier,
   type JobSource,
   type TransferDriver,

@@ -2,8 +2,12 @@
  * Saved state: what a manager or scheduler is between two calls, as plain values, and how it is brought back. A typed
  * array is saved without the equal values at its end, since tables are larger than what is used of them. The end is
  * found in words of 32 bits, whatever the elements are, so that one loop over one kind of array does it.
+ *
+ * A sum over all of it comes first, so that a state in which anything was changed is refused before anything is made
+ * of it. What was put back must then pass the object's own audit.
  */
 
+import { digestWords } from './digest.ts';
 import { invariant, TierKVError } from './errors.ts';
 import { described, requireArray } from './options.ts';
 
@@ -49,8 +53,9 @@ export function unpack<T extends TypedArray>({ head, tail, length }: Packed<T>, 
 }
 
 function isPackedOf<T extends TypedArray>(value: unknown, array: T): value is Packed<T> {
-  const { head } = (value ?? {}) as Partial<Packed>;
-  return head !== undefined && head instanceof kindOf(array);
+  const { head, tail, length } = (value ?? {}) as Partial<Packed>;
+  if (!(head instanceof kindOf(array)) || typeof tail !== 'number') return false;
+  return Number.isSafeInteger(length) && head.length <= (length as number);
 }
 
 /** Elements before the equal ones at the end; some of those may be counted in. */
@@ -75,7 +80,7 @@ function endsAlike(array: TypedArray, from: number): boolean {
 // The two visitors: one copies state into a list of plain values, the other puts such a list back. The list can be
 // cloned structurally and is never changed, so any number of objects can go on from it.
 
-/** Plain values in the order in which they were shown. */
+/** Their seal, then plain values in the order in which they were shown. */
 export type SavedState = readonly unknown[];
 
 /**
@@ -86,26 +91,29 @@ export function saveState(owner: Stateful): SavedState {
   requireStateful(owner);
   const saver = new Saver();
   owner.visitState(saver);
+  saver.saved[0] = sealOf(saver.saved, Infinity);
   return saver.saved;
 }
 
 /**
  * Puts back the state that `saveState` took from an object of the same configuration. It may have been cloned structurally;
  * JSON does not keep it.
- * @throws TKV_INPUT for what is neither such an object nor a list; TKV_MISMATCH for the state of another kind or size of
- * object, or one that is damaged, which leaves this object unusable
+ * @throws TKV_INPUT for what is neither such an object nor a list; TKV_MISMATCH for a damaged state, which leaves the
+ * object as it was, and for the state of another kind or size of object, which leaves it unusable
  */
 export function restoreState(owner: Stateful, saved: SavedState): void {
   requireStateful(owner);
   requireArray(saved, 'saved', 'Pass what saveState returned.');
+  requireSealed(saved);
   const restorer = new Restorer(saved);
   try {
     owner.visitState(restorer);
+    restorer.end();
+    owner.checkIntegrity?.();
   } catch (error) {
     // what stands in the place of a list or a table fails wherever it is first used
     throw error instanceof TierKVError ? error : mismatch(error);
   }
-  restorer.end();
 }
 
 function requireStateful(owner: Stateful): void {
@@ -118,9 +126,179 @@ function isShown(value: unknown): value is number | boolean | TypedArray {
   return typeof value === 'number' || typeof value === 'boolean' || ArrayBuffer.isView(value);
 }
 
+// The sum over saved values. Each step is a bijection of the sum for a given word and of the word for a given sum, so a
+// change of one word always changes it; two changes are missed once in 2^64. It guards against faults, not forgers.
+
+interface Seal {
+  /** Of what is written down, and how: another one is another tierkv's. */
+  readonly form: number;
+  /** Values in the lists and objects of the state. Reading stops where there are more. */
+  readonly values: number;
+  readonly lo: number;
+  readonly hi: number;
+}
+
+const STATE_FORM = 1;
+
+/** @throws TKV_MISMATCH where anything behind the seal is not what was saved */
+function requireSealed(saved: SavedState): void {
+  const seal = (saved[0] ?? {}) as Partial<Seal>;
+  if (seal.form !== STATE_FORM) {
+    const problem = 'The saved state is not one that this tierkv wrote';
+    throw new TierKVError('TKV_MISMATCH', `${problem}. Save it anew, and restore it unchanged.`, {
+      field: 'saved',
+    });
+  }
+  let found: Seal;
+  try {
+    found = sealOf(saved, Number(seal.values));
+  } catch (error) {
+    throw damaged(error); // circles, and more values than there were
+  }
+  if (found.values !== seal.values || found.lo !== seal.lo || found.hi !== seal.hi) throw damaged();
+}
+
+/** @param saved with the place of the seal, which is left out */
+function sealOf(saved: SavedState, limit: number): Seal {
+  const sum = new StateSum(limit);
+  for (let i = 1; i < saved.length; i++) sum.value(saved[i]);
+  return { form: STATE_FORM, values: sum.values, lo: sum.lo >>> 0, hi: sum.hi >>> 0 };
+}
+
+const Kind = {
+  NOTHING: 1,
+  NULL: 2,
+  FLAG: 3,
+  NUMBER: 4,
+  TEXT: 5,
+  BIGINT: 6,
+  LIST: 7,
+  OBJECT: 8,
+  WORDS: 9,
+  MAP: 10,
+  SET: 11,
+} as const;
+
+class StateSum {
+  values = 0;
+  lo = 0x3c6ef372;
+  hi = 0x243f6a88;
+  readonly #limit: number;
+  /** Names of fields so far, by number: each is read once. */
+  readonly #names: Map<string, number> = new Map();
+  readonly #number: Float64Array = new Float64Array(1);
+  readonly #halves: Int32Array = new Int32Array(this.#number.buffer);
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  value(value: unknown): void {
+    this.#count();
+    switch (typeof value) {
+      case 'number':
+        this.#word(Kind.NUMBER);
+        this.#number[0] = value;
+        this.#word(this.#halves[0]);
+        this.#word(this.#halves[1]);
+        return;
+      case 'boolean':
+        this.#word(Kind.FLAG);
+        this.#word(value ? 1 : 0);
+        return;
+      case 'string':
+        this.#word(Kind.TEXT);
+        this.#text(value);
+        return;
+      case 'undefined':
+        this.#word(Kind.NOTHING);
+        return;
+      case 'bigint':
+        this.#word(Kind.BIGINT);
+        this.#text(value.toString(16));
+        return;
+      case 'object':
+        if (value === null) this.#word(Kind.NULL);
+        else this.#object(value);
+        return;
+      default:
+        throw new TierKVError('TKV_INPUT', `State must be plain data, and it holds ${described(value)}.`, {
+          field: 'owner',
+        });
+    }
+  }
+
+  #object(value: object): void {
+    if (ArrayBuffer.isView(value)) this.#words(value);
+    else if (value instanceof ArrayBuffer) this.#words(new Uint8Array(value));
+    else if (Array.isArray(value)) {
+      this.#word(Kind.LIST);
+      this.#word(value.length);
+      for (const one of value) this.value(one);
+    } else if (value instanceof Map) {
+      this.#word(Kind.MAP);
+      this.#word(value.size);
+      for (const [key, one] of value) {
+        this.value(key);
+        this.value(one);
+      }
+    } else if (value instanceof Set) {
+      this.#word(Kind.SET);
+      this.#word(value.size);
+      for (const one of value) this.value(one);
+    } else {
+      const names = Object.keys(value);
+      this.#word(Kind.OBJECT);
+      this.#word(names.length);
+      for (const name of names) {
+        this.#name(name);
+        this.value((value as Record<string, unknown>)[name]);
+      }
+    }
+  }
+
+  #words(view: ArrayBufferView): void {
+    const { byteOffset, byteLength } = view;
+    const whole = byteLength - (byteLength % WORD_BYTES);
+    const bytes = new Uint8Array(view.buffer, byteOffset, byteLength);
+    const aligned = byteOffset % WORD_BYTES === 0 ? bytes : bytes.slice();
+    const { lo, hi } = digestWords(new Uint32Array(aligned.buffer, aligned.byteOffset, whole / WORD_BYTES));
+    this.#word(Kind.WORDS);
+    this.#word(kinds.findIndex((kind) => view instanceof kind));
+    this.#word(byteLength);
+    this.#word(lo);
+    this.#word(hi);
+    for (let i = whole; i < byteLength; i++) this.#word(bytes[i]);
+  }
+
+  #name(name: string): void {
+    const known = this.#names.get(name);
+    this.#word(known ?? -1);
+    if (known !== undefined) return;
+    this.#names.set(name, this.#names.size);
+    this.#text(name);
+  }
+
+  #text(text: string): void {
+    this.#word(text.length);
+    for (let i = 0; i < text.length; i++) this.#word(text.charCodeAt(i));
+  }
+
+  #count(): void {
+    if (++this.values > this.#limit) throw new Error(`more than ${this.#limit} values`);
+  }
+
+  #word(word: number): void {
+    const { lo, hi } = this;
+    this.lo = Math.imul(((lo << 5) | (lo >>> 27)) ^ word, 0x9e3779b1);
+    this.hi = Math.imul(((hi << 13) | (hi >>> 19)) + word, 0x21f0aaad) ^ (this.lo >>> 16);
+  }
+}
+
 class Saver implements StateVisitor {
   readonly restores: boolean = false;
-  readonly saved: unknown[] = [];
+  /** The first is where the seal comes. */
+  readonly saved: unknown[] = [undefined];
 
   fields(owner: object): void {
     for (const value of Object.values(owner)) {
@@ -163,7 +341,7 @@ class Saver implements StateVisitor {
 class Restorer implements StateVisitor {
   readonly restores: boolean = true;
   readonly #saved: SavedState;
-  #next = 0;
+  #next = 1;
 
   constructor(saved: SavedState) {
     this.#saved = saved;
@@ -228,8 +406,18 @@ class Restorer implements StateVisitor {
 
 function mismatch(cause?: unknown): TierKVError {
   const problem =
-    cause === undefined ? 'The saved state has another configuration' : 'The saved state is damaged';
+    cause === undefined
+      ? 'The saved state has another configuration'
+      : 'The saved state is damaged, or of another object';
   return new TierKVError('TKV_MISMATCH', `${problem}. Restore it into an object that was made alike.`, {
+    field: 'saved',
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+function damaged(cause?: unknown): TierKVError {
+  const problem = 'The saved state is damaged: it is not what was saved. Restore a sound copy.';
+  return new TierKVError('TKV_MISMATCH', problem, {
     field: 'saved',
     ...(cause === undefined ? {} : { cause }),
   });
@@ -281,4 +469,6 @@ export interface StateVisitor {
 
 export interface Stateful {
   visitState(visitor: StateVisitor): void;
+  /** The object's own audit of what was put back. @throws where a rule is broken */
+  checkIntegrity?(): void;
 }

@@ -32,7 +32,7 @@ export interface PolicyInstance extends SnapshotState {
    * @throws PolicyError contract where the program lacks it or has it otherwise; memory_limit
    */
   bind(signature: Signature): PolicyFunction;
-  /** Of the last call, in the language's own steps. */
+  /** Steps of the last call, as the language counts them. */
   readonly stepsUsed: number;
   /** Units: what the last call allocated in Starlark, all that the instance has in the other languages. */
   readonly memoryUsed: number;
@@ -128,7 +128,7 @@ export class Meter {
   }
 }
 
-// What can go wrong with a policy, by kind. A kind tells a search framework what is at fault: the text of the
+// Errors of a policy, by kind. A kind tells a search framework what is at fault: the text of the
 // policy, its behaviour in one call, or the machine that ran it.
 
 /**
@@ -164,7 +164,7 @@ export class PolicyError extends TierKVError {
   readonly kind: PolicyErrorKind;
   readonly requestId: string | undefined;
   readonly simTimeUs: number | undefined;
-  /** What is wrong, without the place. */
+  /** The problem, without its place. */
   readonly problem: string;
 
   constructor(kind: PolicyErrorKind, problem: string, facts: PolicyErrorFacts = {}) {
@@ -193,7 +193,7 @@ function place({ path, line, requestId, simTimeUs }: PolicyErrorFacts): string {
   return parts.length === 0 ? '' : `${parts.join(', ')}: `;
 }
 
-// What a decision has to be, checked alike for every language. A decision is an array of numbers.
+// Checks decisions, in the same way for every language. A decision is an array of numbers.
 
 /** @throws PolicyError invalid_decision, always */
 export function invalidDecision(name: string, problem: string): never {
@@ -287,7 +287,7 @@ export class InputTable {
   }
 }
 
-// What a host asks of a policy: the name of the function, the inputs it gets, and the decision it makes. The
+// Signatures of the functions that a host calls in a policy: the name of the function, the inputs it gets, and the decision it makes. The
 // same signature serves every language; each language says how a function of that signature looks in it.
 
 /** `int` and `float` are numbers, `bool` is 0 or 1 in the table and a truth value in the program. */
@@ -316,7 +316,7 @@ export type DecisionShape =
   | { readonly kind: 'choice'; readonly names: readonly string[]; readonly withAmount: readonly string[] };
 
 export interface Signature {
-  /** Of the function, as it is written in the program. */
+  /** Name of the function in the program. */
   readonly name: string;
   readonly inputs: readonly InputShape[];
   readonly decision: DecisionShape;

@@ -28,7 +28,7 @@ import {
 } from '../runtime/tier/tierStore.ts';
 import { SeededRandom } from './patternItems.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Shapes that callers must pass, by the names of parameters. */
 const shapes = {
   tier: 'number',
   shape: { pageBytes: 'number', pages: 'number' },

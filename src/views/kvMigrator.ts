@@ -288,13 +288,18 @@ export class BlockMoves {
   ): void {
     const answer = this.#manager.move(key, position, priority, nowUs);
     if (answer === 'started' || answer === 'pending') {
-      const name = nameOf(position, key);
-      const waiters = this.#waiting.get(name);
-      if (waiters === undefined) this.#waiting.set(name, [ended]);
-      else waiters.push(ended);
+      this.await(key, position, ended);
       return;
     }
     ended({ success: answer === 'there', reason: answer === 'there' ? '' : answer, nowUs });
+  }
+
+  /** `ended` is called once when the job has ended that brings the block there. There must be one. */
+  await(key: Uint32Array, position: number, ended: (end: MoveEnd) => void): void {
+    const name = nameOf(position, key);
+    const waiters = this.#waiting.get(name);
+    if (waiters === undefined) this.#waiting.set(name, [ended]);
+    else waiters.push(ended);
   }
 
   get listener(): Pick<ManagerListener, 'moved'> {

@@ -21,8 +21,14 @@ import type { TierUsage } from '../runtime/manager/lookup.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import type { Sequence } from '../runtime/manager/sequence.ts';
 import { oneOf, optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
-import type { JobId, Transfer } from '../runtime/tables/jobTable.ts';
-import { type EndListener, JobCarrier, JobQueue, type TransferDriver } from '../runtime/tier/driver.ts';
+import type { JobId } from '../runtime/tables/jobTable.ts';
+import {
+  type EndListener,
+  type IssuedJobs,
+  JobCarrier,
+  JobQueue,
+  type TransferDriver,
+} from '../runtime/tier/driver.ts';
 import { Outcome } from '../runtime/tier/tier.ts';
 
 /**
@@ -155,8 +161,8 @@ class ImmediateDriver implements TransferDriver {
     this.#listener = listener;
   }
 
-  submit(transfers: readonly Transfer[]): void {
-    for (const { job } of transfers) this.#jobs.push(job);
+  submit(jobs: IssuedJobs): void {
+    for (let job = jobs.nextJob(); job !== 0; job = jobs.nextJob()) this.#jobs.push(job);
   }
 
   /** Ends jobs in the order in which they were submitted, including jobs that follow from them. */

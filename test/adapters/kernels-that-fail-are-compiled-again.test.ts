@@ -17,10 +17,11 @@ test('each restore tries until one succeeds', async () => {
     shape: shape as never,
     engine: { env } as never,
     identity: new Uint8Array(32),
+    regimes: undefined,
     tenant: 'a',
     extras: undefined,
   });
-  const scope = cache.scopeOf({});
+  const scope = { ...cache.scopeOf({}), mostTokens: Number.POSITIVE_INFINITY };
   const ids = Uint32Array.from({ length: 33 }, (_, i) => i);
   const { tenant, extras } = scope;
   const sequence = await runtime.begin(ids, { tenant, extras });

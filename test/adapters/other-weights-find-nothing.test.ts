@@ -1,9 +1,13 @@
 import fs from 'node:fs';
 import path from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import type { PreTrainedModel } from '@huggingface/transformers';
+import * as transformers from '@huggingface/transformers';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { makeDecoder } from '../../examples/tinyDecoder/make.ts';
 import { type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
-import { contentHash, weightFiles } from '../../src/adapters/transformers/weights.ts';
+import { shapeOfModel } from '../../src/adapters/transformers/modelShape.ts';
+import { contentOf, hashedWeights } from '../../src/adapters/transformers/weights.ts';
+import { weightsOf as pageWeights } from '../../src/browser/weights.ts';
 import type { KVRuntime } from '../../src/index.ts';
 import {
   generated,
@@ -75,7 +79,7 @@ describe('a runtime that several models share', () => {
     const { directory, model } = await loadDecoder();
     await using runtime = await openedRuntime(model);
     const file = path.join(directory, 'onnx', 'model.onnx');
-    contentHash(file, undefined, Date.now() + 60_000); // its hash is kept beside it
+    contentOf(file, undefined, Date.now() + 60_000); // its hash is kept beside it
     expect(fs.existsSync(`${file}.sha256.json`)).toBe(true);
     expect(await foundBy(directory, runtime)).toBe(0);
     const before = fs.statSync(file);
@@ -85,26 +89,140 @@ describe('a runtime that several models share', () => {
     expect(await foundBy(directory, runtime)).toBe(0);
   });
 
-  test('a file of data beside the graph counts', async () => {
-    const { directory, model } = await loadDecoder({ external: true });
+  // the names of torch and of others, beside the one that transformers.js has
+  test.each(['model.onnx_data', 'model.onnx.data', 'weights.bin', 'parts/a b.pb'])(
+    'a file of data counts that the graph names %s',
+    async (external) => {
+      const directory = temporary('external');
+      fs.mkdirSync(path.join(directory, 'onnx', path.dirname(external)), { recursive: true });
+      const { model } = await loadDecoder({ external }, directory);
+      await using runtime = await openedRuntime(model);
+      const graphFile = path.join(directory, 'onnx', 'model.onnx');
+      const data = path.join(directory, 'onnx', external);
+      expect(hashedWeights(directory, 'fp32').map((file) => file.path)).toEqual([graphFile, data]);
+      expect(hashedWeights([graphFile], 'fp32').map((file) => file.path)).toEqual([graphFile, data]);
+      expect(await foundBy(directory, runtime)).toBe(0);
+      expect(await foundBy(directory, runtime)).toBe(64);
+      const graph = fs.readFileSync(graphFile);
+      makeDecoder(directory, { external, seed: 6 });
+      fs.writeFileSync(graphFile, graph); // it has the small weights
+      expect(await foundBy(directory, runtime)).toBe(0);
+      fs.rmSync(data);
+      expect(() => hashedWeights(directory, 'fp32')).toThrow(/takes data from .*, and there is none/);
+    },
+  );
+});
+
+describe('weights that the model was not loaded from', () => {
+  const refused = { code: 'TKV_CONFIG', field: 'weights' };
+
+  test('are refused, whatever of them differs', async () => {
+    const { directory, model } = await loadDecoder({ external: 'model.onnx.data' });
     await using runtime = await openedRuntime(model);
-    expect(weightFiles(directory, 'fp32').map((file) => path.basename(file))).toEqual([
-      'model.onnx',
-      'model.onnx_data',
-    ]);
-    expect(await foundBy(directory, runtime)).toBe(0);
-    const graph = fs.readFileSync(path.join(directory, 'onnx', 'model.onnx'));
-    makeDecoder(directory, { external: true, seed: 6 });
-    fs.writeFileSync(path.join(directory, 'onnx', 'model.onnx'), graph);
-    expect(await foundBy(directory, runtime)).toBe(0);
+    const wrap = (weights: string): Promise<object> =>
+      withPrefixCache(model, { weights, tenant: 'a', runtime });
+    await wrap(directory);
+    const other = await loadDecoder({ seed: 4 });
+    await expect(wrap(other.directory)).rejects.toMatchObject(refused);
+    await expect(wrap(other.directory)).rejects.toThrow(/the model computes with other weights/);
+
+    // a single matrix of the last layer that is a hundredth larger, as another tuning of the same model may have
+    const tuned = temporary('tuned');
+    fs.cpSync(directory, tuned, { recursive: true });
+    const file = path.join(tuned, 'onnx', 'model.onnx.data');
+    const words = new Float32Array(new Uint8Array(fs.readFileSync(file)).buffer);
+    const last = words.length / 3;
+    for (let i = Math.floor(2 * last); i < words.length; i++) words[i] *= 1.01;
+    fs.writeFileSync(file, words);
+    await expect(wrap(tuned)).rejects.toMatchObject(refused);
+    const model2 = await load(tuned);
+    await withPrefixCache(model2, { weights: tuned, tenant: 'a', runtime });
+    await expect(withPrefixCache(model2, { weights: directory, tenant: 'a', runtime })).rejects.toMatchObject(
+      refused,
+    );
+  });
+
+  test('are refused by what is kept beside the file, without a second session', async () => {
+    const { directory, model } = await loadDecoder();
+    const other = await loadDecoder({ seed: 4 });
+    await using runtime = await openedRuntime(model);
+    const file = path.join(directory, 'onnx', 'model.onnx');
+    contentOf(file, undefined, Date.now() + 60_000);
+    const options = { weights: directory, tenant: 'a', runtime };
+    await withPrefixCache(model, options);
+    const kept = JSON.parse(fs.readFileSync(`${file}.sha256.json`, 'utf8'));
+    expect(kept.witness.sums.length).toBeGreaterThan(0);
+    const Session = (model.sessions.model as object).constructor as unknown as { create: () => void };
+    const create = vi.spyOn(Session, 'create');
+    try {
+      await withPrefixCache(model, options);
+      await expect(withPrefixCache(other.model, options)).rejects.toMatchObject(refused);
+      expect(create).not.toHaveBeenCalled();
+      // damaged, it is made again
+      fs.writeFileSync(`${file}.sha256.json`, JSON.stringify({ ...kept, witness: { of: 1 } }));
+      await withPrefixCache(model, options);
+      expect(create).toHaveBeenCalledTimes(1);
+    } finally {
+      create.mockRestore();
+    }
+  });
+});
+
+describe('weights by their addresses, in a page', () => {
+  const fetched: string[] = [];
+  /** The engine with a page's way to its files. */
+  const engine = {
+    ...transformers,
+    env: {
+      useBrowserCache: false,
+      fetch: async (address: string) => {
+        fetched.push(address);
+        const file = decodeURIComponent(address);
+        return fs.existsSync(file) ? new Response(fs.readFileSync(file)) : new Response('', { status: 404 });
+      },
+    },
+  };
+  const told = (model: PreTrainedModel, weights: string): Promise<string[]> =>
+    pageWeights(weights, {
+      model,
+      shape: shapeOfModel(model),
+      engine: engine as never,
+      versions: '',
+      notice: () => {},
+    });
+
+  test('are all that the graph names, and what the model computes', async () => {
+    const external = 'parts/a b.pb';
+    const directory = temporary('external');
+    fs.mkdirSync(path.join(directory, 'onnx', 'parts'), { recursive: true });
+    const { model } = await loadDecoder({ external }, directory);
+    const before = await told(model, directory);
+    expect(await told(model, path.join(directory, 'onnx', 'model.onnx'))).toEqual(before);
+    expect(before).toHaveLength(3);
+    expect(fetched.at(-1)).toBe(`${directory}/onnx/parts/a%20b.pb`);
+    // other data under the loaded model
+    const data = path.join(directory, 'onnx', external);
+    const bytes = fs.readFileSync(data);
+    bytes[1000] ^= 1;
+    fs.writeFileSync(data, bytes);
+    const after = await told(model, directory);
+    expect(after.map((hash, i) => hash === before[i])).toEqual([true, false, true]);
+    // another model over the same files
+    const other = await loadDecoder({ seed: 4 });
+    const theirs = await told(other.model, directory);
+    expect(theirs.map((hash, i) => hash === after[i])).toEqual([true, true, false]);
+    fs.rmSync(data);
+    await expect(told(model, directory)).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'weights' });
+    fs.writeFileSync(path.join(directory, 'onnx', 'model.onnx'), '<!DOCTYPE html>');
+    await expect(told(model, directory)).rejects.toThrow(/it is no ONNX file/);
   });
 });
 
 describe('the hash that is kept', () => {
-  const later = Date.now() + 60_000;
+  const later = (): number => Date.now() + 60_000;
 
   function file(): string {
-    const name = path.join(temporary('weights'), 'model.onnx');
+    const name = path.join(temporary('weights'), 'model.onnx_data');
     fs.writeFileSync(name, 'abc');
     return name;
   }
@@ -112,18 +230,18 @@ describe('the hash that is kept', () => {
 
   test('is used while the file is as it was, and not after', () => {
     const name = file();
-    expect(contentHash(name, undefined, later)).toBe(abc);
+    expect(contentOf(name, undefined, later()).sha256).toBe(abc);
     const kept = JSON.parse(fs.readFileSync(`${name}.sha256.json`, 'utf8'));
     const marked = 'f'.repeat(64); // shows whether what is kept was taken
     fs.writeFileSync(`${name}.sha256.json`, JSON.stringify({ ...kept, sha256: marked }));
-    expect(contentHash(name, undefined, later)).toBe(marked);
+    expect(contentOf(name, undefined, later()).sha256).toBe(marked);
     fs.chmodSync(name, 0o600); // its inode changed, whatever did
-    expect(contentHash(name, undefined, later)).toBe(abc);
+    expect(contentOf(name, undefined, later()).sha256).toBe(abc);
   });
 
   test('is not kept for a file that has just changed', () => {
     const name = file();
-    expect(contentHash(name)).toBe(abc);
+    expect(contentOf(name).sha256).toBe(abc);
     expect(fs.existsSync(`${name}.sha256.json`)).toBe(false);
   });
 
@@ -132,7 +250,7 @@ describe('the hash that is kept', () => {
     (text) => {
       const name = file();
       fs.writeFileSync(`${name}.sha256.json`, text);
-      expect(contentHash(name, undefined, later)).toBe(abc);
+      expect(contentOf(name, undefined, later()).sha256).toBe(abc);
     },
   );
 
@@ -140,7 +258,7 @@ describe('the hash that is kept', () => {
     const name = file();
     fs.mkdirSync(`${name}.sha256.json`);
     const lines: string[] = [];
-    expect(contentHash(name, (line) => void lines.push(line), later)).toBe(abc);
+    expect(contentOf(name, (line) => void lines.push(line), later()).sha256).toBe(abc);
     expect(lines.join()).toMatch(/is not kept, so that every start reads the file/);
   });
 });
@@ -152,5 +270,5 @@ test.each([
   [7, /weights must be a path or a list of paths, and it is 7/],
   ['.', /weights names \., which has none of onnx\/model.onnx, onnx\/decoder_model_merged.onnx/],
 ])('weights of %j are refused', (weights, message) => {
-  expect(() => weightFiles(weights as string, 'fp32')).toThrow(message);
+  expect(() => hashedWeights(weights as string, 'fp32')).toThrow(message);
 });

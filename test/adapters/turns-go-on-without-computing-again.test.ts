@@ -24,7 +24,7 @@ describe.each([
   ['GQA, f16', { kvDtype: 'f16' }],
   ['MQA', { kvHeads: 1 }],
   ['MHA', { kvHeads: 4, layers: 2 }],
-  ['weights in a file beside', { external: true }],
+  ['weights in a file beside', { external: 'model.onnx_data' }],
 ] as const)('%s', (_, shape) => {
   let decoder: LoadedDecoder;
   beforeAll(async () => {

@@ -10,9 +10,9 @@ import esbuild from 'esbuild';
 import { rolldown } from 'rolldown';
 import { build as viteBuild } from 'vite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import webpack from 'webpack';
 import { buildForBrowsers } from '../../tools/browserBuild.ts';
 import { servePages } from '../../tools/browserPages.ts';
+import { hasExtra } from '../extras.ts';
 import { chromiumProblem, openProfile } from './browser.ts';
 
 const problem = await chromiumProblem();
@@ -80,8 +80,9 @@ const bundlers: Readonly<Record<string, Bundler>> = {
         rolldownOptions: { input: main, output: { entryFileNames: 'main.js' } },
       },
     }),
-  webpack: (main, dir) =>
-    new Promise((resolve, reject) => {
+  webpack: async (main, dir) => {
+    const { default: webpack } = await import('webpack');
+    return new Promise((resolve, reject) => {
       webpack(
         {
           mode: 'production',
@@ -104,8 +105,12 @@ const bundlers: Readonly<Record<string, Bundler>> = {
           else resolve(undefined);
         },
       );
-    }),
+    });
+  },
 };
+
+const hasWebpack = hasExtra('webpack', 'a page that webpack makes');
+const made = Object.keys(bundlers).filter((name) => name !== 'webpack' || hasWebpack);
 
 describe.skipIf(problem !== undefined)('a bundled page', () => {
   const root = mkdtempSync(join(tmpdir(), 'tierkv-bundled-page-'));
@@ -125,7 +130,7 @@ describe.skipIf(problem !== undefined)('a bundled page', () => {
     rmSync(root, { recursive: true });
   });
 
-  it.each(Object.keys(bundlers))('of %s finds its blocks in memory and files', async (name) => {
+  it.each(made)('of %s finds its blocks in memory and files', async (name) => {
     const dir = join(root, name);
     mkdirSync(dir);
     await bundlers[name](main, dir);

@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildPages, servePages } from '../../tools/browserPages.ts';
+import { hasExtra } from '../extras.ts';
 import { isFull } from '../sized.ts';
 import { chromiumProblem, keepPicture, openProfile } from './browser.ts';
 
@@ -43,6 +44,8 @@ async function ask(page: Page, nth = 1): Promise<Answered> {
   };
 }
 
+const hasTransformers = hasExtra('@huggingface/transformers', 'the chat page over transformers.js');
+
 /**
  * On the software device transformers.js is long about its kernels. transformers-keeps-prefixes-in-a-page.test.ts has it on
  * WebGPU; here its page is on wasm, but for `npm run campaign -- full`.
@@ -54,8 +57,12 @@ const pagesOf: readonly (readonly [
   programs: readonly string[],
 ])[] = [
   ['chat', '', 'hbm, ddr', ['chat', 'chatWorker']],
-  ['transformers', '?device=wasm', 'ddr', ['chat', 'transformersWorker']],
-  ...(isFull ? ([['transformers', '', 'hbm, ddr', ['chat', 'transformersWorker']]] as const) : []),
+  ...(hasTransformers
+    ? ([['transformers', '?device=wasm', 'ddr', ['chat', 'transformersWorker']]] as const)
+    : []),
+  ...(isFull && hasTransformers
+    ? ([['transformers', '', 'hbm, ddr', ['chat', 'transformersWorker']]] as const)
+    : []),
 ];
 
 describe.skipIf(problem !== undefined).each(pagesOf)('the page %s%s', (name, query, tiers, programs) => {

@@ -4,7 +4,7 @@
  */
 
 import { expect, it, vi } from 'vitest';
-import { JobPriority } from '../../src/runtime/index.ts';
+import { JobPriority, type Transfer } from '../../src/runtime/index.ts';
 import {
   ask,
   blocks,
@@ -27,10 +27,10 @@ it.each([
 ])('priority %s', async (priority, expected) => {
   await using kv = await openRuntime({ ddrBytes: blocks(20) });
   await cacheBelow(kv, 1, 1);
-  const submitted = vi.spyOn(kv.stores.engine, 'submit');
+  const submitted = vi.spyOn(kv.manager, 'transfer');
   expect(kv.prefetch(prompt(1), { tenant, priority })).toBe(promptBlocks);
-  const transfers = submitted.mock.calls.flatMap(([given]) => given);
-  expect(transfers.map((transfer) => transfer.priority)).toEqual(Array(promptBlocks).fill(expected));
+  const transfers = submitted.mock.results.map(({ value }) => value as Transfer);
+  expect(transfers.map(({ priority }) => priority)).toEqual(Array(promptBlocks).fill(expected));
   await kv.idle();
   expect(kv.lookup(prompt(1), { tenant }).byTier).toEqual([promptBlocks, 0]);
 });

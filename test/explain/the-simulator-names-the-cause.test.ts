@@ -206,9 +206,7 @@ class Modeled {
 
   settle(): void {
     for (;;) {
-      for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
-        this.driver.submit([this.manager.transfer(job)]);
-      }
+      this.driver.submit(this.manager);
       if (this.manager.nextDeadlineUs < this.timeline.nowUs + 100 && this.timeline.pending > 0) {
         this.timeline.advanceTo(this.manager.nextDeadlineUs);
         this.manager.tick(this.timeline.nowUs);

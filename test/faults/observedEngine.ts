@@ -2,7 +2,8 @@
 
 import type { StagingSlots } from '../../src/backends/engine/stagedBatch.ts';
 import { type StoresByTier, TransferEngine } from '../../src/backends/engine/transferEngine.ts';
-import type { Completion, EndListener, Transfer } from '../../src/runtime/index.ts';
+import type { Completion, EndListener, IssuedJobs, Transfer } from '../../src/runtime/index.ts';
+import { issuedJobs } from '../../src/runtime/tier/driver.ts';
 
 export interface EngineObserver {
   submitted(transfers: readonly Transfer[]): void;
@@ -23,9 +24,11 @@ export class ObservedEngine extends TransferEngine {
     this.#observer = observer;
   }
 
-  override submit(transfers: readonly Transfer[]): void {
-    this.#observer.submitted(transfers);
-    super.submit(transfers);
+  override submit(jobs: IssuedJobs): void {
+    const transfers: Transfer[] = [];
+    for (let job = jobs.nextJob(); job !== 0; job = jobs.nextJob()) transfers.push(jobs.transfer(job));
+    if (transfers.length > 0) this.#observer.submitted(transfers);
+    super.submit(issuedJobs(transfers));
   }
 
   override onEnd(listener: EndListener): void {

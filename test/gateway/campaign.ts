@@ -278,7 +278,7 @@ async function trouble(
   await using gateway = await gatewayOf(fleet.servers, prefixAware, log);
   const admin = async (what: string, id: string): Promise<void> => {
     const headers = { authorization: 'Bearer admin' };
-    const { status } = await fetch(`${gateway.url}/gateway/backends/${id}/${what}`, {
+    const { status } = await fetch(`${gateway.operatorUrl}/gateway/backends/${id}/${what}`, {
       method: 'POST',
       headers,
     });

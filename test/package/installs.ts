@@ -16,6 +16,8 @@ import { embedOutput } from '../examples/embedOutput.ts';
 const root = join(import.meta.dirname, '..', '..');
 /** Compressed: what `npm install` loads, with the doors of pages and all commands. */
 const TARBALL_BYTES_MOST = 3_200_000;
+/** On disk, without packages that a user adds: who has no GPU gets this. */
+const INSTALLED_BYTES_MOST = 13_500_000;
 const scratch = fs.mkdtempSync(join(tmpdir(), 'tierkv-install-'));
 const run = (command: string, args: string[], cwd: string): string =>
   execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
@@ -45,9 +47,17 @@ try {
 
   const installed = fs.globSync(['*', '@*/*'], { cwd: join(user, 'node_modules') });
   const heavy = installed.filter((name) =>
-    /chromium|tfjs|tensorflow|huggingface|onnxruntime|vitest|vega|typescript|biome|node-linux/.test(name),
+    /^webgpu$|chromium|tfjs|tensorflow|huggingface|onnxruntime|vitest|vega|typescript|biome|node-linux/.test(
+      name,
+    ),
   );
   assert.deepEqual(heavy, [], 'packages that users must not get');
+  const bytes = fs
+    .globSync('node_modules/**', { cwd: user, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .reduce((sum, { parentPath, name }) => sum + fs.statSync(join(parentPath, name)).size, 0);
+  console.log(`installed: ${(bytes / 1e6).toFixed(1)} MB`);
+  assert.ok(bytes < INSTALLED_BYTES_MOST, `what npm installs has ${bytes} bytes`);
 
   for (const door of ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute', 'transformers']) {
     const names = run(
@@ -96,6 +106,7 @@ try {
   const emit = ['--module', 'nodenext', '--outDir', 'out', ...nodeTypes];
   run(process.execPath, [tsc, ...asUsersDo, ...emit, 'embed.ts'], user);
   const bin = join(user, 'node_modules', '.bin', 'tierkv');
+  const excerpt = join(root, 'data', 'mooncake-conversation-excerpt.jsonl.gz');
 
   // a plot without its packages is refused before the work, and a search goes on without
   const traffic = [
@@ -143,7 +154,13 @@ try {
   assert.ok(fs.existsSync(join(user, 'found', 'best.json')));
   console.log('plots: refused at once without their packages, and left out of a search');
 
-  // the software device, which a user installs apart
+  // the GPU driver and the software device, which a user installs apart
+  const { stderr: withoutDriver } = spawnSync(process.execPath, [bin, 'replay', excerpt, '--requests', '3'], {
+    cwd: user,
+    encoding: 'utf8',
+  });
+  assert.match(withoutDriver, /needs the package webgpu, which is not installed\. Run: npm install webgpu\./);
+  fs.symlinkSync(join(root, 'node_modules', 'webgpu'), join(user, 'node_modules', 'webgpu'));
   fs.mkdirSync(join(user, 'node_modules', '@sparticuz'), { recursive: true });
   const software = join('@sparticuz', 'chromium');
   fs.symlinkSync(join(root, 'node_modules', software), join(user, 'node_modules', software));

@@ -3,7 +3,7 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join, matchesGlob, posix } from 'node:path';
 import { expect, it } from 'vitest';
-import { live } from '../../vitest.config.ts';
+import { live, slices } from '../../vitest.config.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 const outside = /^(webgpu|(node:)?(child_process|cluster|net|worker_threads))$/;
@@ -38,14 +38,14 @@ function wayOut(file: string, textOf: (file: string) => string, known = imports)
   return undefined;
 }
 
-const isLive = (file: string): boolean => live.some((glob) => matchesGlob(file, glob));
+const mayLeave = (file: string): boolean => [...live, ...slices].some((glob) => matchesGlob(file, glob));
 
 it('no import of a unit test leads to WebGPU, a process, a thread or a socket', () => {
   // an import that stands in a text of a test may lead to no file; real ones are held by tsc
   const textOf = (file: string): string =>
     existsSync(join(root, file)) ? readFileSync(join(root, file), 'utf8') : '';
   const files = globSync('test/**/*.test.ts', { cwd: root });
-  const units = files.filter((file) => !isLive(file));
+  const units = files.filter((file) => !mayLeave(file));
   expect(units.length).toBeGreaterThan(100);
   expect(files.length - units.length).toBeGreaterThan(100);
   const ways = units.flatMap((file) => wayOut(file, textOf)?.join(' > ') ?? []);

@@ -90,8 +90,13 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
       const message = 'The server is stopping, and takes no more requests. Send it later.';
       throw new ApiError(503, message, null, 'server_stopping');
     }
+    const { method } = request;
+    if (method === 'OPTIONS' && allowedOrigins.length > 0) return reply.code(204).send();
+    if (!isShort(request, bodyBytesMax)) reply.header('connection', 'close');
+    // Before anything of a body is read: a client without a key costs no more than the head of its request.
+    if (method !== 'GET' && method !== 'HEAD') tenantOf(request);
+    return undefined;
   });
-  if (allowedOrigins.length > 0) app.options('/*', (_request, reply) => reply.code(204).send());
   app.setErrorHandler((error, _request, reply) => sendError(error, reply));
   app.setNotFoundHandler((request, reply) => {
     const message = `This server has no ${request.method} ${request.url}.`;
@@ -216,6 +221,14 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     return reply.type('text/html; charset=utf-8').send(page);
   });
   return app;
+}
+
+/**
+ * Whether a body may be skipped where its request is refused, so that the client reads the answer and the connection stays. One
+ * that is longer, or of unknown length, is not taken: the connection ends with the answer.
+ */
+function isShort({ headers }: FastifyRequest, most: number): boolean {
+  return headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) <= most;
 }
 
 /** Headers by which a browser lets a page of another origin call the API and read what comes back. */

@@ -2,15 +2,16 @@
  * The body of a request: bounded JSON, and its fields, checked one by one. An unknown field is an error of its own.
  */
 
+import { memberText } from '../../../src/runtime/boundedJson.ts';
 import { type JsonFault, parseBoundedJson } from '../boundedJson.ts';
 import { ApiError } from './apiError.ts';
 
 /** Far above what a request of the API needs. */
 const bodyLimits = { depth: 32, values: 2 ** 18 };
 
-/** Integers behind the name `seed` that a number cannot hold are bigints. @throws {ApiError} with status 400 */
+/** An integer behind the name `seed` that a number cannot hold is a bigint. @throws {ApiError} with status 400 */
 export function parseBody(body: Uint8Array): unknown {
-  return parseBoundedJson(body, bodyLimits, bodyError, exactSeeds);
+  return parseBoundedJson(body, bodyLimits, bodyError, withExactSeed);
 }
 
 function bodyError(fault: JsonFault, why: string): ApiError {
@@ -29,10 +30,13 @@ function bodyError(fault: JsonFault, why: string): ApiError {
   }
 }
 
-function exactSeeds(key: string, value: unknown, context?: { readonly source?: string }): unknown {
-  if (key !== 'seed' || typeof value !== 'number' || Number.isSafeInteger(value)) return value;
-  const source = context?.source ?? '';
-  return /^-?\d{1,20}$/.test(source) ? BigInt(source) : value;
+/** A reviver would give each number as it is written, at 25 times the time: the text is asked for the one that was rounded. */
+function withExactSeed(value: unknown, text: string): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  const { seed } = value as { readonly seed?: unknown };
+  if (typeof seed !== 'number' || Number.isSafeInteger(seed)) return value;
+  const written = memberText(text, 'seed') ?? '';
+  return /^-?\d{1,20}$/.test(written) ? { ...value, seed: BigInt(written) } : value;
 }
 
 export class Fields {

@@ -78,7 +78,7 @@ export class Serving {
     }
   }
 
-  /** @returns blocks that were saved */
+  /** @returns blocks that were saved @throws TKV_IO when not all were; the server has stopped then too */
   stop(): Promise<number> {
     this.#stopped ??= this.#stop();
     return this.#stopped;
@@ -89,14 +89,16 @@ export class Serving {
     const closing = this.app.close();
     for (let waited = 0; this.engine.size > 0 && waited < graceMs; waited += 20) await sleep(20);
     await this.handoffs?.close();
-    const saved = await this.engine.close();
-    // Answers that were cut are told so; a client that does not read is not waited for.
-    await Promise.race([closing, sleep(farewellMs, undefined, { ref: false })]);
-    this.app.server.closeAllConnections();
-    await closing;
-    if (steps !== undefined)
-      fs.writeFileSync(steps, this.engine.steps.csv('server', nodePath.join(directory, 'config.json')));
-    return saved;
+    try {
+      return await this.engine.close();
+    } finally {
+      // Answers that were cut are told so; a client that does not read is not waited for.
+      await Promise.race([closing, sleep(farewellMs, undefined, { ref: false })]);
+      this.app.server.closeAllConnections();
+      await closing;
+      if (steps !== undefined)
+        fs.writeFileSync(steps, this.engine.steps.csv('server', nodePath.join(directory, 'config.json')));
+    }
   }
 }
 

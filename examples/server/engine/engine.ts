@@ -230,14 +230,17 @@ export class Engine {
    * Requests that have not ended are cancelled, and what is cached is saved, so that the next start finds it.
    * @param saves false: no later run goes on with it
    * @returns blocks that the files hold
+   * @throws TKV_IO when not all was saved; everything is closed then too
    */
   async close(saves = true): Promise<number> {
     for (const answer of [...this.#followers.values()].flat()) this.cancel(answer);
     for (const answer of [...this.#answers.values()]) this.cancel(answer);
     await this.#loop;
-    const saved = await this.cache.close(saves);
-    this.checkpoint.tensors.close();
-    return saved;
+    try {
+      return await this.cache.close(saves);
+    } finally {
+      this.checkpoint.tensors.close();
+    }
   }
 
   async #serve(): Promise<void> {

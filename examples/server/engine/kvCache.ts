@@ -71,12 +71,18 @@ export class KvCache {
     return this.scheduler.stepEnded(sampled);
   }
 
-  /** What is cached goes to the files, and the next start finds it. @returns blocks that the files hold */
+  /**
+   * What is cached is saved in the files, and the next start finds it. Where they are full, older blocks go for it.
+   * @returns blocks that the files hold
+   * @throws TKV_IO when not all was saved, with how much was; everything is closed then too
+   */
   async close(saves = true): Promise<number> {
     this.scheduler.close();
-    const saved = saves ? await this.kv.save() : 0;
-    await this.kv.close();
-    return saved;
+    try {
+      return saves ? await this.kv.save({ whenFull: 'replace' }) : 0;
+    } finally {
+      await this.kv.close();
+    }
   }
 }
 

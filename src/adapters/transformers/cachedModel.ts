@@ -40,14 +40,15 @@ import {
   prefixScopeNames,
   tokenIds,
 } from './prefixCache.ts';
-import { weightHashes } from './weights.ts';
+import { ropeRegimesOf } from './ropeRegime.ts';
+import { weightsOf } from './weights.ts';
 
 /** Settings of a runtime that the model does not determine. */
 type OwnRuntime = Omit<KVRuntimeConfig, 'layout' | 'layerGroups' | 'model' | 'extras' | 'notice'>;
 
 /** Either `runtime`, or the settings of one: `secretKey`, `ddrBytes`, `nvme` and the others of `KVRuntime.open`. */
 export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
-  /** The model's directory, or its ONNX files with their files of data. Their content is part of the keys. */
+  /** The model's directory, or its ONNX file. Its content and that of all files that it names are part of the keys. */
   readonly weights: string | readonly string[];
   /** A runtime without a device, whose layout is `layoutOf(model)`. It stays yours to close. */
   readonly runtime?: KVRuntime | undefined;
@@ -148,15 +149,17 @@ export async function cachedModel<Model extends DecoderModel>(
   }
   if (options.extras !== undefined) requireObject(options.extras, 'extras', 'TKV_CONFIG');
   const shape = shapeOfModel(model);
+  const regimes = ropeRegimesOf(model.config);
   const engine = await loadEngine(options.transformers);
   const { dtype, device } = shape.session.config ?? {};
+  const versions = versionsOf(engine);
   const identity = identityOf({
-    weights: await weightHashes(options.weights, { dtype, notice, engine }),
+    weights: await weightsOf(options.weights, { model, shape, engine, versions, notice }),
     dtype,
     device,
     revision,
     config: model.config,
-    engine: versionsOf(engine),
+    engine: versions,
   });
   const runtime =
     given === undefined
@@ -169,6 +172,7 @@ export async function cachedModel<Model extends DecoderModel>(
     shape,
     engine,
     identity,
+    regimes,
     tenant,
     extras,
   });
@@ -310,11 +314,13 @@ class CachedCalls<Model extends DecoderModel> {
       turnNames,
       'prefixCache',
     );
-    const scope = this.#cache.scopeOf(asked);
+    const caller = this.#cache.scopeOf(asked);
     const prompt = this.#promptOf(options);
-    if (typeof prompt === 'string') {
+    const scope = typeof prompt === 'string' ? prompt : this.#cache.scopeAt(caller, prompt.ids.length);
+    if (typeof prompt === 'string' || typeof scope === 'string') {
       const result = await this.#compute(options);
-      this.#tell(turnOf(0, { uncached: prompt }), report);
+      const tokens = typeof prompt === 'string' ? 0 : prompt.ids.length;
+      this.#tell(turnOf(tokens, { uncached: String(scope) }), report);
       return result;
     }
     return this.#serve(options, prompt, scope, report);

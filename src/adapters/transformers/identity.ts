@@ -26,12 +26,14 @@ const suffixes: Readonly<Record<string, string>> = {
 /** Names of a decoder's file, in the order in which they are looked for. */
 export const decoderNames: readonly string[] = ['model', 'decoder_model_merged'];
 
-export function weightsFault(problem: string, facts: { path?: string; cause?: unknown } = {}): TierKVError {
-  return new TierKVError(
-    'TKV_CONFIG',
-    `weights ${problem}. Name the directory of the model, or its ONNX files with their files of data.`,
-    { field: 'weights', ...facts },
-  );
+const nameFiles = 'Name the directory of the model, or its ONNX files.';
+
+export function weightsFault(
+  problem: string,
+  facts: { path?: string; cause?: unknown } = {},
+  remedy: string = nameFiles,
+): TierKVError {
+  return new TierKVError('TKV_CONFIG', `weights ${problem}. ${remedy}`, { field: 'weights', ...facts });
 }
 
 /** @throws TKV_CONFIG for what is not a name, or a list of names */
@@ -50,7 +52,7 @@ export function fileSuffix(dtype: string = 'fp32'): string {
 }
 
 interface IdentityParts {
-  /** Hashes of the content of the files of weights, in order. */
+  /** What tells weights apart: hashes of the content of their files, in order. */
   readonly weights: readonly string[];
   readonly dtype: string | undefined;
   readonly device: string | undefined;
@@ -68,7 +70,7 @@ export function identityOf(parts: IdentityParts): Uint8Array {
   const part = (name: string, value: string): void => {
     text += `${name} ${encoder.encode(value).length}\n${value}\n`;
   };
-  part('form', 'tierkv transformers 1');
+  part('form', 'tierkv transformers 2');
   for (const hash of parts.weights) part('weights', hash);
   part('dtype', parts.dtype ?? '');
   part('device', parts.device ?? '');

@@ -10,6 +10,7 @@
 import { hexOf } from '../../embed/assembly.ts';
 import type { DeviceBlockTable } from '../../embed/context.ts';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
+import type { SaveOptions } from '../../embed/saving.ts';
 import type { KVSequence } from '../../embed/sequenceState.ts';
 import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
@@ -41,6 +42,7 @@ import {
   tensorOver,
 } from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
+import { type RopeRegimes, regimeAt } from './ropeRegime.ts';
 
 /** Who may share a prefix. */
 export interface PrefixScope {
@@ -60,6 +62,8 @@ export interface RestoredPrefix {
   readonly cachedTokens: number;
   /** Blocks by the tier that held them, from fast to slow. */
   readonly byTier: readonly number[];
+  /** Why nothing was looked for. */
+  readonly uncached?: string | undefined;
 }
 
 export interface SavedPrefix {
@@ -67,6 +71,8 @@ export interface SavedPrefix {
   readonly savedBlocks: number;
   /** Blocks of this prefix that can be found now. */
   readonly blocks: number;
+  /** Why nothing was copied. */
+  readonly uncached?: string | undefined;
 }
 
 /** One call of `generate`. */
@@ -97,13 +103,21 @@ export interface PrefixCounters {
 
 /** Name under which the model's identity enters the keys. */
 const modelExtra = 'transformers.model';
+/** Name under which the regime of RoPE does, where it depends on length. */
+const ropeExtra = 'transformers.rope';
 
 /** A scope that was checked. */
-export interface CheckedScope {
+interface CallerScope {
   readonly tenant: string;
   readonly extras: RequestExtras;
   /** Equal for equal scopes of one model. */
   readonly name: string;
+}
+
+/** With all that the length of a sequence adds. */
+export interface CheckedScope extends CallerScope {
+  /** Tokens from the front whose KV is of this scope. */
+  readonly mostTokens: number;
 }
 
 /** What is known of a cache object. */
@@ -123,8 +137,10 @@ interface PrefixCacheParts {
   readonly ownsRuntime: boolean;
   readonly shape: ModelShape;
   readonly engine: EngineModule;
-  /** 32 bytes for all that determines KV besides tokens, tenant and extras. */
+  /** 32 bytes for all that determines KV besides tokens, tenant, extras and length. */
   readonly identity: Uint8Array;
+  /** Where KV depends on the length of the sequence. */
+  readonly regimes: RopeRegimes | undefined;
   readonly tenant: string | undefined;
   readonly extras: RequestExtras | undefined;
 }
@@ -150,13 +166,14 @@ export class PrefixCache implements AsyncDisposable {
   }
 
   /** @throws TKV_INPUT for an unknown name, a tenant that is missing, and a malformed extra */
-  scopeOf(scope: PrefixScope): CheckedScope {
+  scopeOf(scope: PrefixScope): CallerScope {
     requireObject(scope, 'options');
     const { tenant = this.#parts.tenant, extras = this.#parts.extras ?? {} } = scope;
     requireText(tenant as string, 'tenant', 'Pass who may share this KV, from your own authentication.');
     requireObject(extras, 'extras');
-    if (Object.hasOwn(extras, modelExtra)) {
-      throw inputError(`extras.${modelExtra}`, 'belongs to the prefix cache. Choose another name.');
+    const own = [modelExtra, ropeExtra].find((name) => Object.hasOwn(extras, name));
+    if (own !== undefined) {
+      throw inputError(`extras.${own}`, 'belongs to the prefix cache. Choose another name.');
     }
     return {
       tenant: tenant as string,
@@ -168,6 +185,20 @@ export class PrefixCache implements AsyncDisposable {
     };
   }
 
+  /** The scope of a call that ends at `tokens` tokens, or why its KV has none. */
+  scopeAt(scope: CallerScope, tokens: number): CheckedScope | string {
+    const { regimes } = this.#parts;
+    if (regimes === undefined) return { ...scope, mostTokens: Number.POSITIVE_INFINITY };
+    const regime = regimeAt(regimes, tokens);
+    if (regime === undefined) return otherAngles(regimes);
+    return {
+      tenant: scope.tenant,
+      extras: { ...scope.extras, [ropeExtra]: regime.name },
+      name: `${scope.name} ${regime.name}`,
+      mostTokens: regime.mostTokens,
+    };
+  }
+
   /**
    * A cache object with the longest stored prefix of a prompt, at most floor((n - 1) / blockTokens) blocks.
    * @param inputIds token ids of one prompt: a tensor of transformers.js, an array, or a typed array
@@ -175,8 +206,10 @@ export class PrefixCache implements AsyncDisposable {
    */
   async restore(inputIds: unknown, options: PrefixScope = {}): Promise<RestoredPrefix> {
     const ids = tokenIds(inputIds, 'inputIds');
-    const scope = this.scopeOf(requireOptions(options, prefixScopeNames));
+    const asked = this.scopeOf(requireOptions(options, prefixScopeNames));
     const pastKeyValues = new this.#parts.engine.DynamicCache();
+    const scope = this.scopeAt(asked, ids.length);
+    if (typeof scope === 'string') return { pastKeyValues, cachedTokens: 0, byTier: [], uncached: scope };
     const { cachedTokens, byTier } = await this.fill(pastKeyValues, ids, scope);
     return { pastKeyValues, cachedTokens, byTier };
   }
@@ -226,13 +259,19 @@ export class PrefixCache implements AsyncDisposable {
    */
   async save(inputIds: unknown, pastKeyValues: EngineCache, options: PrefixScope = {}): Promise<SavedPrefix> {
     const ids = tokenIds(inputIds, 'ids');
-    const scope = this.scopeOf(requireOptions(options, prefixScopeNames));
+    const asked = this.scopeOf(requireOptions(options, prefixScopeNames));
     if (!isCache(pastKeyValues)) {
       throw inputError(
         'pastKeyValues',
         `must be a DynamicCache, and it is ${described(pastKeyValues)}. Pass what restore gave.`,
       );
     }
+    const { regimes } = this.#parts;
+    const tokens = lengthOf(pastKeyValues);
+    // of a longer cache object only generate knows in which regime each of its tokens was computed
+    const isMixed = regimes !== undefined && tokens >= regimes.tokens;
+    const scope = isMixed ? otherAngles(regimes) : this.scopeAt(asked, tokens);
+    if (typeof scope === 'string') return { savedBlocks: 0, blocks: 0, uncached: scope };
     const why = this.mismatch(pastKeyValues, ids, scope);
     if (why !== undefined) {
       const remedy = 'Pass the cache object with the ids, tenant and model that it was computed with.';
@@ -247,7 +286,7 @@ export class PrefixCache implements AsyncDisposable {
     const { shape, engine } = this.#parts;
     const { tenant, extras } = scope;
     const tokens = lengthOf(cache);
-    const blocks = Math.floor(tokens / layout.blockTokens);
+    const blocks = Math.floor(Math.min(tokens, scope.mostTokens) / layout.blockTokens);
     if (tokens > 0) requireEntries(shape, layout, entriesOf(cache), tokens);
     const stored = ids.subarray(0, blocks * layout.blockTokens);
     const before = runtime.lookup(stored, { tenant, extras }).blocks;
@@ -345,7 +384,10 @@ export class PrefixCache implements AsyncDisposable {
       return { field: 'pastKeyValues', problem: 'pastKeyValues belongs to another model' };
     }
     if (known.scope !== scope.name) {
-      return { field: 'tenant', problem: 'pastKeyValues belongs to another tenant, or to other extras' };
+      return {
+        field: 'tenant',
+        problem: 'pastKeyValues belongs to another tenant, to other extras or to another length',
+      };
     }
     const differs = known.ids.findIndex((id, i) => ids[i] !== id);
     if (differs === -1) return undefined;
@@ -421,12 +463,18 @@ export class PrefixCache implements AsyncDisposable {
     return await this.#copies.opened;
   }
 
-  /** Makes what is cached durable in the files. @returns blocks that the files hold; 0 without files */
-  persist(): Promise<number> {
-    return this.runtime.save();
+  /**
+   * Makes what is cached durable in the files; it stays where it is. @returns blocks that the files hold; 0 without files
+   * @throws TKV_IO when not all could be kept, with how many blocks are and how many are not (`KVRuntime.save`)
+   */
+  persist(options?: SaveOptions): Promise<number> {
+    return this.runtime.save(options);
   }
 
-  /** Makes what is cached durable and closes the runtime, unless the runtime was given. */
+  /**
+   * Makes what is cached durable and closes the runtime, unless the runtime was given. Where the files are full, older
+   * blocks go for it. @throws TKV_IO when not all could be kept; the runtime is closed then too
+   */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
@@ -439,11 +487,15 @@ export class PrefixCache implements AsyncDisposable {
   async #close(): Promise<void> {
     if (!this.#parts.ownsRuntime) return;
     try {
-      await this.runtime.save();
+      await this.runtime.save({ whenFull: 'replace' });
     } finally {
       await this.runtime.close();
     }
   }
+}
+
+function otherAngles({ kind, tokens }: RopeRegimes): string {
+  return `RoPE of this model (${kind}) has other angles from ${tokens} tokens on`;
 }
 
 function placesOf({ entries, blocks }: DeviceBlockTable): DensePlace[] {

@@ -5,8 +5,8 @@
  */
 
 import { requireShapes } from '../../runtime/options.ts';
-import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
-import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
+import { JobPriority, type Place, type Transfer } from '../../runtime/tables/jobTable.ts';
+import type { Completion, EndListener, IssuedJobs, TransferDriver } from '../../runtime/tier/driver.ts';
 import { linkName, Outcome, type Tier, type TierName, tierName } from '../../runtime/tier/tier.ts';
 import {
   corrupt,
@@ -123,12 +123,13 @@ export class TransferEngine implements TransferDriver {
     this.#listener = listener;
   }
 
-  submit(transfers: readonly Transfer[]): void {
+  submit(jobs: IssuedJobs): void {
     const copies: JobFlight[] = [];
     const seals: JobFlight[] = [];
     const queues = new Set<LinkQueue<JobFlight>>();
-    if (transfers.length > 0) this.#unwatch ??= this.#watch();
-    for (const transfer of transfers) {
+    for (let job = jobs.nextJob(); job !== 0; job = jobs.nextJob()) {
+      this.#unwatch ??= this.#watch();
+      const transfer = jobs.transfer(job);
       const flight: JobFlight = { transfer, ended: false };
       this.#flights.add(flight);
       const { source, target } = transfer;
@@ -397,6 +398,7 @@ function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem 
     digest: transfer.digest,
     tokens: transfer.tokens,
     parent: transfer.parent,
+    readBack: transfer.priority === JobPriority.SAVE,
     bytes,
   };
 }

@@ -522,8 +522,36 @@ class RequestFlow {
     this.#queue.push(new RecordIo(this.#context, plan));
   }
 
+  /** Reads what was just written, and ends the write as that says. The slot stays locked, and the item's bytes untouched. */
+  #readBack(written: SlotRequest): void {
+    const { item } = written;
+    const read: SlotRequest = {
+      ...written,
+      kind: 'read',
+      staged: true,
+      isReadBack: true,
+      iosLeft: 0,
+      failure: undefined,
+      end: (result) => {
+        const isWrong = result.outcome === Outcome.CORRUPT;
+        if (isWrong) this.failed('EIO');
+        const wrong = refused(`EIO on write of slot ${item.slot}: read back, ${result.reason}`);
+        this.#finish({ ...written, item: { ...item, readBack: false } }, isWrong ? wrong : result);
+      },
+    };
+    this.#begin([read]);
+  }
+
   #finish(request: SlotRequest, result: StoreResult): void {
     const { kind, item } = request;
+    if (request.isReadBack === true) {
+      request.end(result);
+      return;
+    }
+    if (kind === 'write' && item.readBack === true && result.outcome === Outcome.LOADED) {
+      this.#readBack(request);
+      return;
+    }
     const { warm } = this.#opened;
     const isLoaded = result.outcome === Outcome.LOADED;
     if (kind === 'write') {

@@ -76,10 +76,14 @@ export const nvmeTier: TierRow<NvmeOptions> = {
     const { requireDiskHolds } = await import('./posixFolder.ts');
     await requireDiskHolds(bytes, nvme?.dir ?? '');
   },
-  open,
+  open: (request) => openFiles(request),
 };
 
-async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>): Promise<OpenedTier> {
+/** @param more what tests put between the store and its disk */
+export async function openFiles(
+  { options, shape, facts, notice }: TierRequest<NvmeOptions>,
+  more: Pick<FileStoreOptions, 'wrapFile'> = {},
+): Promise<OpenedTier> {
   const [{ FileStore }, { hasDirectIo }] = await Promise.all([
     import('./fileStore.ts'),
     import('./posixFolder.ts'),
@@ -88,7 +92,7 @@ async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>)
   const { identity, noteOf } = facts ?? {};
   const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
   const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };
-  const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted });
+  const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted, ...more });
   const files = store.describe();
   if (hasDirectIo && files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
   if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {

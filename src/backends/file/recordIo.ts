@@ -190,7 +190,7 @@ export class RecordIo implements QueuedIo {
       request.lo = (request.lo + digest.lo) >>> 0;
       request.hi = (request.hi + digest.hi) >>> 0;
     }
-    if (request.staged) item.bytes.set(payload, payloadFrom);
+    if (request.staged && request.isReadBack !== true) item.bytes.set(payload, payloadFrom);
     if (header === undefined) return undefined;
     const { family, sequenceOf, spoiled } = this.#context;
     const sequence = sequenceOf(item.slot);
@@ -199,8 +199,8 @@ export class RecordIo implements QueuedIo {
     return disagreement === '' ? undefined : corrupt(`slot ${item.slot}: ${disagreement}`);
   }
 
-  #checks({ item }: SlotRequest): boolean {
-    return this.#context.verifyReads && item.checkedLater !== true;
+  #checks({ item, isReadBack }: SlotRequest): boolean {
+    return isReadBack === true || (this.#context.verifyReads && item.checkedLater !== true);
   }
 
   /** @param direct whether the I/O used memory of callers, which direct I/O may not be able to reach */
@@ -272,6 +272,8 @@ export interface SlotRequest {
   readonly end: (result: StoreResult) => void;
   /** Whether the bytes go through staging memory, since direct I/O cannot reach the item's own. */
   staged: boolean;
+  /** Of a read: it compares what was just written there with the item, and keeps the bytes to itself. */
+  readonly isReadBack?: boolean;
   /** Number of the record that a write makes; 0 until the header is laid out. */
   sequence: number;
   /** I/Os of the request that have not ended. */

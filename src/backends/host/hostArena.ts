@@ -46,7 +46,7 @@ export interface ArenaFacts {
   readonly locked: boolean;
   /** Bytes in huge pages when the arena was opened. */
   readonly hugePageBytes: number;
-  /** What was not granted, and why; empty if everything was. */
+  /** Requests that were not granted, and why; empty if all were. */
   readonly notGranted: string;
 }
 

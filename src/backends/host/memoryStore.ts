@@ -61,7 +61,7 @@ export class MemoryStore implements HostTierStore, TopTierStore {
   readonly #arena: HostArena;
   readonly #pagesPerChunk: number;
   readonly #ledger: SlotLedger;
-  /** By slot: the size class that it was last viewed as, for `markWritten`. */
+  /** The size class as which each slot was last viewed, for `markWritten`. */
   readonly #viewedClass: Uint8Array;
   #disposed = false;
 

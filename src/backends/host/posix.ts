@@ -189,7 +189,7 @@ export function requireReader(file: string): void {
   }
 }
 
-//  What the system says of memory.
+//  Memory figures of the system.
 
 /** Addresses of memory in the process. */
 export interface AddressRange {

@@ -3,7 +3,8 @@
  * failure is a `RemoteFault` with its kind; what the server holds is the caller's to judge.
  *
  * - Each call ends by its time-out, also where the server has fallen silent.
- * - Values are copied into the client before `set` returns; what `get` gives is the caller's.
+ * - Values are copied into the client before `set` returns; what `first` gives is the caller's.
+ * - No value is fetched further than the caller has use for: its length is for those to choose who may write there.
  */
 
 import { once } from 'node:events';
@@ -41,7 +42,8 @@ export class RemoteFault extends Error {
 export interface RemoteClient {
   /** The first `bytes` of each value, empty where the server has no value: one pipelined request. */
   heads(names: readonly string[], bytes: number): Promise<Uint8Array[]>;
-  get(name: string): Promise<Uint8Array | undefined>;
+  /** The first `bytes` of a value, all of one that is shorter; empty where the server has no value. */
+  first(name: string, bytes: number): Promise<Uint8Array>;
   /** @returns whether the value is there now by this call: false where one was there */
   setNew(name: string, value: Buffer, expiryMs: number): Promise<boolean>;
   /** In place of what was there. */
@@ -159,14 +161,16 @@ class GlideRemote implements RemoteClient {
     });
   }
 
-  async get(name: string): Promise<Uint8Array | undefined> {
+  async first(name: string, bytes: number): Promise<Uint8Array> {
     const value = await this.#call(() =>
-      this.#client.get(name, { decoder: this.#glide.Decoder.Bytes }).catch((error: unknown) => {
-        if (isOfAnotherType(faultOf(error))) return notOurs;
-        throw error;
-      }),
+      this.#client
+        .getrange(name, 0, bytes - 1, { decoder: this.#glide.Decoder.Bytes })
+        .catch((error: unknown) => {
+          if (isOfAnotherType(faultOf(error))) return notOurs;
+          throw error;
+        }),
     );
-    if (value === null) return undefined;
+    if (value === null) return new Uint8Array(0);
     if (value instanceof Uint8Array) return value;
     throw new RemoteFault('foreign', `the server gave ${describeValue(value)} for a value`);
   }

@@ -268,7 +268,11 @@ export class RemoteStore implements TierStore {
       loading.bytes = 0;
     }
     try {
-      const record = await this.#link.call('large', this.#settings.deadlineMs, (client) => client.get(name));
+      // one byte more than it has: a longer one is seen, and not fetched
+      const bytes = item.bytes.byteLength + RECORD_OVERHEAD_BYTES + 1;
+      const record = await this.#link.call('large', this.#settings.deadlineMs, (client) =>
+        client.first(name, bytes),
+      );
       if (this.#disposing !== undefined) return refused('the store is disposed');
       const result = await this.#take(name, record, item);
       if (result.outcome === Outcome.LOADED) loading.bytes += item.bytes.byteLength;
@@ -283,8 +287,8 @@ export class RemoteStore implements TierStore {
     }
   }
 
-  async #take(name: string, record: Uint8Array | undefined, item: StoreItem): Promise<StoreResult> {
-    const facts = await this.#codec.openBeside(record ?? new Uint8Array(0), item.key, item.bytes);
+  async #take(name: string, record: Uint8Array, item: StoreItem): Promise<StoreResult> {
+    const facts = await this.#codec.openBeside(record, item.key, item.bytes);
     if (!('fault' in facts)) {
       if (facts.digest.lo === item.digest.lo && facts.digest.hi === item.digest.hi) {
         this.#counts.loaded++;

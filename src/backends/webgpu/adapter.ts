@@ -88,6 +88,7 @@ class AdapterChoice {
   }
 
   async choose(): Promise<LiveDevice> {
+    await loadDawn(); // where it is missing, no adapter can be the cause
     const live = await this.#byWish();
     if (this.#sleeps) live.sleepWhileWaiting();
     const { name, software, source } = live.adapter;
@@ -253,6 +254,7 @@ class AdapterChoice {
 // Hazard, quantized timestamps: by default Dawn rounds timestamps to 65,536 ns. The toggle below turns that
 // off.
 
+const DAWN = 'webgpu';
 const TOGGLES = 'disable-dawn-features=timestamp_quantization';
 interface InstanceRequest {
   readonly source: AdapterSource;
@@ -265,12 +267,32 @@ interface InstanceRequest {
   readonly backend?: string;
 }
 
+/**
+ * The binding to Dawn, an optional peer of this package: programs without a device do without it.
+ * @throws TKV_DEVICE with the command that installs it
+ */
+async function loadDawn(): Promise<typeof import('webgpu')> {
+  try {
+    return await import('webgpu');
+  } catch (cause) {
+    const { code, message } = cause as NodeJS.ErrnoException;
+    const isAbsent = code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND';
+    const problem = isAbsent ? 'is not installed' : `does not load here (${firstLine(message)})`;
+    throw new TierKVError(
+      'TKV_DEVICE',
+      `A device needs the package ${DAWN}, which ${problem}. Run: npm install ${DAWN}. ` +
+        `On a machine without a GPU, also: ${INSTALL_REMEDY}`,
+      { field: DAWN, cause },
+    );
+  }
+}
+
 /** The device, or why it cannot be opened. */
 export async function requestDevice(
   request: InstanceRequest,
   notice: (line: string) => void,
 ): Promise<LiveDevice | string> {
-  const { create } = await import('webgpu');
+  const { create } = await loadDawn();
   const flags = [TOGGLES];
   if (request.nameContains !== undefined) flags.push(`adapter=${request.nameContains}`);
   if (request.backend !== undefined) flags.push(`backend=${request.backend}`);

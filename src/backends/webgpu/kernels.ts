@@ -109,7 +109,7 @@ export class KernelTable {
   readonly #slabOf: Uint32Array;
   readonly #words: Uint32Array;
   readonly #sorted: Uint32Array<ArrayBuffer>;
-  /** By slab: its items, its first row, and the workgroups of its largest item. */
+  /** For each slab: its items, its first row, and the workgroups of its largest item. */
   readonly #count: Uint32Array;
   readonly #row: Uint32Array;
   readonly #workgroups: Uint32Array;

@@ -28,7 +28,7 @@ const WANTED_LIMITS = [
   'maxComputeWorkgroupsPerDimension',
 ] as const;
 
-/** What a device of the adapter is asked for: everything that kernels use, and all that the adapter has of some limits. */
+/** The descriptor of a device: everything that kernels use, and the adapter's own maximum of some limits. */
 export function deviceWish(adapter: GPUAdapter): GPUDeviceDescriptor {
   return {
     label: 'tierkv',
@@ -96,7 +96,7 @@ const SLOT_BYTES = 4100;
 const SLOTS = 3;
 const SEED = 0x7e57;
 
-/** What is wrong with the device; empty if it works. */
+/** The fault of the device; empty if it works. */
 export async function deviceFault(live: LiveDevice): Promise<string> {
   const shape = poolShape(1, SLOTS * SLOT_BYTES, [SLOT_BYTES]);
   const store = await HbmStore.open(live, shape, {

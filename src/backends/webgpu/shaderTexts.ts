@@ -7,7 +7,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 const folder = new URL('../../../shaders/', import.meta.url);
 
-/** What the stores run. All others are of `tierkv/compute`, which a page may leave out. */
+/** Kernels of the stores. All others belong to `tierkv/compute`, which a page may leave out. */
 const ofStores: readonly string[] = ['slots', 'boxes', 'check', 'digest', 'fill', 'gather', 'scatter'];
 
 const texts: readonly (readonly [string, string])[] = readdirSync(folder)

@@ -125,7 +125,7 @@ export function preloadVulkanLoader(loaderPath: string): void {
   if (!tryLoad(loaderPath)) throw softwareError(`the Vulkan loader ${loaderPath} cannot be loaded`);
 }
 
-/** What Node, Bun and Deno say of a library that they have loaded and that is not an addon. */
+/** Messages of Node, Bun and Deno for a library that they have loaded and that is not an addon. */
 const notAnAddon =
   /^Module did not self-register|'napi_register_module_v1' not found|register Node-API module/;
 

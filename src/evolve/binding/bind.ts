@@ -44,7 +44,7 @@ export interface BoundBundle {
   readonly scheduler: SchedulerConfig;
   /** Undefined where the bundle leaves eviction alone. */
   readonly eviction: EvictionChoice | undefined;
-  /** By name, or made; undefined where the bundle does not scale. */
+  /** The scaling policy, by name or made; undefined where the bundle does not scale. */
   readonly scaling: PolicyChoice | ((world: PolicyWorld) => AutoScalePolicy) | undefined;
   /** Undefined for the plain engine. */
   readonly makeEngine: MakeEngine | undefined;

@@ -152,7 +152,7 @@ export function bundleSchema(): Schema {
   };
 }
 
-// What a policy may do, as data and as text for people and prompts. It is made from the tables that the
+// The contract of a policy as data, and as text for people and prompts. It is made from the tables that the
 // runtime uses.
 
 interface SignalDescription {
@@ -176,7 +176,7 @@ interface SlotDescription {
     readonly returns: string;
   }[];
   readonly takesSeveral: boolean;
-  /** What the arguments hold. */
+  /** Types of the arguments. */
   readonly arguments: Readonly<
     Record<string, { readonly isList: boolean; readonly fields: readonly SignalDescription[] }>
   >;

@@ -154,7 +154,7 @@ const instances = argument('instances', instanceFeatures, true);
 const scheduled = argument('requests', schedulingFeatures, true);
 const instance = argument('instance', engineFeatures);
 
-/** What a program of admission, priority or routing may define beside its function. */
+/** The observer that a program of admission, priority or routing may define beside its function. */
 export const observerFunction: {
   readonly name: string;
   readonly arguments: readonly [SlotArgument];

@@ -7,7 +7,7 @@ import { type FeatureTable, makers } from './feature.ts';
 
 export interface RequestFacts {
   readonly request: RequestView;
-  /** As the stage before gave it; null in the priority slot itself. */
+  /** Priority from the stage before; null in the priority slot itself. */
   readonly priority: RequestPriority | null;
   readonly router: RouterState;
 }

@@ -27,10 +27,10 @@ import { cacheMetrics, tierShares, transferMetrics } from '../../sim/report/tier
 
 export type RawMetrics = Readonly<Record<string, number>>;
 
-/** What a request that did not complete counts at least in every time, so that turning requests away makes no policy look fast. */
+/** The least time that counts for a request that did not complete, so that no policy looks fast by turning requests away. */
 export const LOST_MS = 60_000;
 
-/** What it counts at least in each time, in milliseconds: a run is compared with others in which requests took longer. */
+/** The least time in milliseconds that a lost request counts as; other runs may have taken longer. */
 export interface LostTimes {
   readonly ttft: number;
   readonly tpot: number;
@@ -270,7 +270,7 @@ interface Attainment {
   /** Over all requests of classes with targets; without any, the share of requests that completed. */
   readonly overall: number;
   readonly byClass: Readonly<Record<string, number>>;
-  /** Of each target alone: `critical.ttft`. */
+  /** Attainment of each target alone: `critical.ttft`. */
   readonly byTarget: Readonly<Record<string, number>>;
   /** Mean by class weight, without rejected requests of sheddable classes; without targets as `overall`. */
   readonly weighted: number;
@@ -323,8 +323,7 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
   };
 }
 
-// What the request table does not keep of a run: decisions, how full tiers were, how many replicas there
-// were.
+// Figures of a run beside the request table: decisions, fill of tiers, numbers of replicas.
 
 /** Reports of all instances, by tier. */
 type ReadTiers = () => readonly (readonly TierReport[])[];
@@ -339,9 +338,9 @@ export class RunWatch implements SimulationObserver {
   routed = 0;
   divergences = 0;
   scaleEvents = 0;
-  /** By instance number: requests sent there. */
+  /** Requests sent to each instance, by its number. */
   readonly sent: number[] = [];
-  /** By tier: sum of the shares in use, over the samples. */
+  /** Sum over the samples of each tier's share in use. */
   readonly #usedSums = new Map<string, number>();
   readonly #usedMost = new Map<string, number>();
   #samples = 0;
@@ -402,12 +401,12 @@ export class RunWatch implements SimulationObserver {
     }
   }
 
-  /** By tier: mean share in use. */
+  /** Mean share in use of each tier. */
   meanUtilization(): ReadonlyMap<string, number> {
     return new Map([...this.#usedSums].map(([tier, sum]) => [tier, sum / Math.max(1, this.#samples)]));
   }
 
-  /** By tier: the largest share in use that was seen. */
+  /** Largest share in use of each tier. */
   mostUtilization(): ReadonlyMap<string, number> {
     return this.#usedMost;
   }

@@ -112,7 +112,7 @@ function printElements(elements: readonly Expression[]): string {
   return elements.length === 1 ? `${text},` : text;
 }
 
-/** What stands between "for" and "in": no comparison may. */
+/** Prints the target between "for" and "in", which must not be a comparison. */
 function printTarget(target: Expression): string {
   if (target.kind === 'tuple' && target.elements.length > 0) return printElements(target.elements);
   return print(target);
@@ -190,7 +190,7 @@ function shape(expression: Expression): [string, number] {
   }
 }
 
-/** What stands before a point or a bracket. A point behind an integer would make it a float. */
+/** Prints the operand before a point or a bracket. A point behind an integer would make it a float. */
 function printObject(object: Expression): string {
   return object.kind === 'integer' ? `(${print(object)})` : print(object, strength.primary);
 }

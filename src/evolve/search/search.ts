@@ -505,7 +505,7 @@ function labelled({ bundle, parents, changes }: Candidate, generation: number): 
 // All evaluated individuals by content, by id and by behaviour.
 
 class Book {
-  /** By `contentKey` of the bundle. */
+  /** Individuals by the `contentKey` of their bundle. */
   readonly byContent: Map<string, Individual> = new Map();
   readonly byId: Map<string, Individual> = new Map();
   /** The first individual of each behaviour. */

@@ -27,7 +27,7 @@ interface WatchEntry {
   readonly timeUs: number;
   readonly requests: Set<string>;
   count: number;
-  /** What is added up beside the count. */
+  /** Sum of the values that were counted. */
   sum: number;
 }
 
@@ -35,7 +35,7 @@ export class AnomalyWatch {
   #simulation: Simulation | undefined;
   readonly #entries = new Map<string, WatchEntry>();
   readonly #scores = new Map<number, number>();
-  /** By instance: requests that wait there, by row, in the order in which they were sent. */
+  /** Requests that wait at each instance, by row, in the order in which they were sent. */
   readonly #waiting: Map<number, SimRequest>[] = [];
   readonly #preemptions: number[][] = [];
   /** Instances whose storm is under way. */
@@ -252,10 +252,10 @@ interface Window {
 }
 
 class Oscillations {
-  /** By configuration: the last change of its replicas. */
+  /** The last change of replicas of each configuration. */
   readonly #last = new Map<string, ScaleChange>();
   readonly #windows = new Map<string, Window[]>();
-  /** By request row: instances that it was sent to. */
+  /** Instances that each request was sent to, by its row. */
   readonly #sentTo = new Map<number, number[]>();
 
   /** @returns the change that this one takes back, if it does so soon */

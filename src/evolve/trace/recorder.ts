@@ -51,7 +51,7 @@ function computesAt({ target, prefillInstance }: RoutingDecision): number {
 
 export class TraceRecorder implements SimulationObserver {
   readonly records: TraceRecord[] = [];
-  /** By request row: its last routing decision. */
+  /** The last routing decision of each request, by its row. */
   readonly routings: Map<number, RoutingRecord> = new Map();
   readonly anomalies: AnomalyWatch = new AnomalyWatch();
   readonly #level: TraceLevel;
@@ -59,7 +59,7 @@ export class TraceRecorder implements SimulationObserver {
   #admissions = 0;
   #routings = 0;
   readonly #scales: ScaleRecords = new ScaleRecords();
-  /** By instance: its last step. */
+  /** The last step of each instance. */
   readonly #steps: StepSpan[] = [];
   readonly #transfers: Transfers = new Transfers();
   readonly stored?: (instance: number, tier: number, key: Uint32Array) => void;

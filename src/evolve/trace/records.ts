@@ -69,7 +69,7 @@ export interface RoutingRecord extends OfRequest {
   readonly reason: string;
   /** The best three other instances, the best first: by score, or by load where the policy does not score. */
   readonly topKCandidates: readonly { readonly instance: number; readonly score: number }[];
-  /** By the router's shadow, or what instances told it. */
+  /** Blocks that the router expects: by its shadow, or by reports of instances. */
   readonly expectedBlocks: number;
   readonly expectedCacheHit: boolean;
   // the outcome; -1 for an event that never came

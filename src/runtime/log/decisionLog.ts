@@ -139,6 +139,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.RECOMPUTE]: [4, false],
   [InputOp.FOUND]: [3, true],
   [InputOp.ADMIT]: [5, true],
+  [InputOp.SAVE]: [2, true],
 };
 
 export class LogReader {

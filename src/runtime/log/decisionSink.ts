@@ -34,6 +34,7 @@ export const InputOp = {
   RECOMPUTE: 22,
   FOUND: 23,
   ADMIT: 24,
+  SAVE: 25,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames: readonly CodeName<typeof InputOp>[] = codeNames(InputOp);

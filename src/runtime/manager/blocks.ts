@@ -26,7 +26,7 @@ import {
   setIncomingResident,
   stopWaitingBelow,
 } from './jobs.ts';
-import { accepts, createDemotion, giveUp, makeRoom } from './residency.ts';
+import { accepts, affords, createDemotion, giveUp, makeRoom, roomForSaved } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**
@@ -302,8 +302,8 @@ export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
  * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above without a holder are
- * given up once the copy is on its way or there already; replicas that sequences hold stay until they are
- * released and evicted.
+ * given up once the copy has arrived, so that a transfer that fails loses nothing; replicas that sequences hold stay
+ * until they are released and evicted.
  */
 export function moveContent(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
   if (content === -1) return 'absent';
@@ -346,13 +346,14 @@ function moveDown(
   if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
   const row = createDemotion(core, content, source, tier, priority);
   if (row === -1) return 'full';
-  giveUpAbove(core, content, tier);
+  core.jobs.frees[row] = 1;
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
 }
 
-function giveUpAbove(core: Core, content: number, tier: number): void {
+/** The copies above that no sequence holds give up their room to the one in `tier`. */
+export function giveUpAbove(core: Core, content: number, tier: number): void {
   const { replicas } = core;
   for (let replica = core.fastestReady(content, TOP); replica !== -1; ) {
     const next = replicas.alias[replica];
@@ -360,6 +361,46 @@ function giveUpAbove(core: Core, content: number, tier: number): void {
     if (position < tier && replicas.evictable[replica] === 1) giveUp(core, replica, position);
     replica = next;
   }
+}
+
+/**
+ *   started   a job copies it there
+ *   there     the tier has it
+ *   pending   a job was bringing it there already
+ *   moving    it is on its way between tiers above: ask again when it has arrived
+ *   absent    no tier above has it
+ *   full      the tier has no room for it
+ *   busy      no slot or no job is free now, and one may be when a transfer has ended
+ *   declined  the tier's write budget does not pay for it
+ */
+const saveAnswers = ['started', 'there', 'pending', 'moving', 'absent', 'full', 'busy', 'declined'] as const;
+export type SaveAnswer = (typeof saveAnswers)[number];
+
+/**
+ * Copies the content to a lower tier, straight from the fastest tier above that has it. Its source stays as it is.
+ * Nothing leaves the tier for it before it has arrived, so that a write that fails loses nothing: `replaces` needs a free
+ * slot beside the tier's capacity.
+ */
+export function saveContent(core: Core, content: number, tier: number, replaces: boolean): SaveAnswer {
+  if (content === -1) return 'absent';
+  if (core.readyIn(content, tier) !== -1) return 'there';
+  if (core.incomingTo(content, tier) !== -1) return 'pending';
+  const source = core.fastestReady(content, TOP);
+  if (source === -1 || core.replicas.tierOf(source) > tier) {
+    const arriving = fastestIncoming(core, content);
+    return arriving !== -1 && arriving < tier ? 'moving' : 'absent';
+  }
+  const sizeClass = core.contents.sizeClass[content];
+  const room = roomForSaved(core, tier, sizeClass);
+  if (room === 'none' || (room === 'replacing' && !replaces)) return 'full';
+  if (!affords(core, tier, sizeClass)) return 'declined';
+  if (core.claims[tier].size > 0 || core.pools[tier].freeSlots(sizeClass) === 0) return 'busy';
+  const row = createDemotion(core, content, source, tier, JobPriority.SAVE);
+  if (row === -1) return 'busy';
+  // What replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
+  if (room === 'replacing') core.setJobResident(row, 0);
+  claim(core, row);
+  return 'started';
 }
 
 // How blocks enter a table: found and pinned to their content, opened for writes and sealed, or copied within HBM.

@@ -121,6 +121,8 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
   core.removeIncoming(content, row);
   if (outcome === Outcome.LOADED) {
     replicas.become(target, ReplicaState.VERIFYING);
+    // A saved block that replaces another one (`saveContent`).
+    if (jobs.waiter[row] === -1) core.setResident(target, 1);
     core.publish(target, content, jobs.waiter[row] !== -1);
     if (jobs.targetTier[row] < replicas.tierOf(jobs.source[row])) countRead(core, row);
   } else {

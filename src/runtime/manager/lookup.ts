@@ -4,7 +4,14 @@ import { requireInteger, TierKVError } from '../errors.ts';
 import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
-import { JobKind, type JobPriority, type Place, type Transfer } from '../tables/jobTable.ts';
+import {
+  JobKind,
+  type JobPriority,
+  type JobRoute,
+  JobState,
+  type Place,
+  type Transfer,
+} from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { Tier } from '../tier/tier.ts';
 import { TOP } from '../tier/tier.ts';
@@ -203,6 +210,44 @@ export function tierUsage(core: Core, position: number): TierUsage {
   };
 }
 
+// What a lower tier has not of the tiers above it.
+
+/** See `KVManager.unsaved`. */
+export function unsavedKeys(core: Core, tier: number): Uint32Array {
+  const { replicas, contents, jobs } = core;
+  const isListed = new Uint8Array(contents.rows);
+  const listed: number[] = [];
+  const list = (content: number): void => {
+    const chain: number[] = [];
+    for (let at = content; at >= 0 && isListed[at] === 0; at = contents.parentOf(at)) {
+      isListed[at] = 1;
+      if (isUnsaved(core, at, tier)) chain.push(at);
+    }
+    listed.push(...chain.reverse());
+  };
+  for (let above = TOP; above < tier; above++) {
+    for (let replica = replicas.base[above]; replica < replicas.end(above); replica++) {
+      const isHeld = replicas.state[replica] === ReplicaState.READY && replicas.evictable[replica] === 0;
+      if (isHeld) list(replicas.content[replica]);
+    }
+    for (const replica of core.policy.dump(above).reverse()) list(replicas.content[replica]);
+  }
+  for (let row = 0; row < jobs.rows; row++) {
+    const isMove = jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED;
+    if (isMove && jobs.kind[row] === JobKind.MOVE) list(jobs.content[row]);
+  }
+  const keys = new Uint32Array(4 * listed.length);
+  for (const [i, content] of listed.entries()) keys.set(contents.key(content), 4 * i);
+  return keys;
+}
+
+function isUnsaved(core: Core, content: number, tier: number): boolean {
+  if (core.readyIn(content, tier) !== -1) return false;
+  const ready = core.fastestReady(content, TOP);
+  const arriving = fastestIncoming(core, content);
+  return (ready !== -1 && core.replicas.tierOf(ready) < tier) || (arriving !== -1 && arriving <= tier);
+}
+
 // Where a replica lies.
 
 export interface BlockPlace {
@@ -251,17 +296,6 @@ export function describeTransfer(core: Core, row: number): Transfer {
     priority: jobs.priority[row] as JobPriority,
     deadlineUs: jobs.deadlineUs[row],
   };
-}
-
-/** What a driver without bytes asks of a job; one object for any number of them. */
-export interface JobRoute {
-  /** Null for a seal, whose block lies where it is. */
-  from: Tier | null;
-  to: Tier;
-  bytes: number;
-  /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
-  keys: Uint32Array;
-  keyAt: number;
 }
 
 export function describeRoute({ jobs, contents, replicas, config }: Core, row: number, into: JobRoute): void {

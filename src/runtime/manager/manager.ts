@@ -14,7 +14,7 @@ import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
 import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
-import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
+import { type JobId, JobPriority, type JobRoute, JobState, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
 import { Outcome, type Tier, TOP } from '../tier/tier.ts';
@@ -31,6 +31,8 @@ import {
   moveContent,
   openBlock,
   prefetchContent,
+  type SaveAnswer,
+  saveContent,
   sealBlock,
   speculativeBytes,
 } from './blocks.ts';
@@ -40,14 +42,21 @@ import type { Counters } from './counters.ts';
 import { drain } from './drain.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
-import { bytesOfLoneLoad, detach, finish, loadEnded, releaseBlock, tellOverdue } from './jobs.ts';
+import {
+  bytesOfLoneLoad,
+  detach,
+  fastestIncoming,
+  finish,
+  loadEnded,
+  releaseBlock,
+  tellOverdue,
+} from './jobs.ts';
 import {
   type BlockPlace,
   type CachedBlocks,
   cachedBlocks,
   describeRoute,
   describeTransfer,
-  type JobRoute,
   loadEstimate,
   lookup,
   type Match,
@@ -58,6 +67,7 @@ import {
   requireKeys,
   type TierUsage,
   tierUsage,
+  unsavedKeys,
 } from './lookup.ts';
 import {
   type AdoptedBlock,
@@ -237,6 +247,20 @@ export class KVManager {
    */
   cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
     return cachedBlocks(this.#core, position, fromSlot, slots);
+  }
+
+  /**
+   * Keys, four words each, of what tiers above `position` hold, or await, and that tier has not: held blocks first, then
+   * those used last, each behind the block before it in its chain.
+   */
+  unsaved(position: number): Uint32Array {
+    return unsavedKeys(this.#core, position);
+  }
+
+  /** The fastest tier that a job is bringing the block with this key into; -1 for none. */
+  arrivingIn(key: Uint32Array): number {
+    const content = this.#core.contents.index.find(key, 0);
+    return content === -1 ? -1 : fastestIncoming(this.#core, content);
   }
 
   /**
@@ -858,7 +882,7 @@ export class KVManager {
 
   /**
    * Brings one content, whose key is four words, to the tier at `position`, up or down, for no sequence. Up,
-   * it is copied. Down, its copies above that no sequence holds give up their room.
+   * it is copied. Down, its copies above that no sequence holds give up their room once it has arrived.
    */
   move(key: Uint32Array, position: number, priority: JobPriority, nowUs: number): MoveAnswer {
     const core = this.#core;
@@ -867,6 +891,22 @@ export class KVManager {
     this.#now(nowUs, InputOp.MOVE);
     core.sink?.input(InputOp.MOVE, nowUs, [position, priority], key.subarray(0, 4));
     const answer = moveContent(core, core.contents.index.find(key, 0), position, priority);
+    this.#end();
+    return answer;
+  }
+
+  /**
+   * Copies one content, whose key is four words, to the tier at `position` from wherever it lies above: for no
+   * sequence, and no copy gives up its room.
+   * @param replaces whether a tier that is full forgets for it, once it has arrived, what its eviction policy names
+   */
+  save(key: Uint32Array, position: number, replaces: boolean, nowUs: number): SaveAnswer {
+    const core = this.#core;
+    requireInteger('position', position, 1, core.tiers - 1);
+    requireKeys(key, 1);
+    this.#now(nowUs, InputOp.SAVE);
+    core.sink?.input(InputOp.SAVE, nowUs, [position, replaces ? 1 : 0], key.subarray(0, 4));
+    const answer = saveContent(core, core.contents.index.find(key, 0), position, replaces);
     this.#end();
     return answer;
   }

@@ -159,7 +159,16 @@ export function accepts(core: Core, tier: number, sizeClass: number, owner: numb
   return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);
 }
 
-function affords(core: Core, tier: number, sizeClass: number): boolean {
+/** Whether the tier has room for one more block, or would have if a cached block that no quota protects gave way. */
+export function roomForSaved(core: Core, tier: number, sizeClass: number): 'free' | 'replacing' | 'none' {
+  const bytes = core.unitBytes(sizeClass);
+  const capacityBytes = core.capacityBytes[tier];
+  if (core.residentBytes[tier] + bytes <= capacityBytes) return 'free';
+  const kept = core.residentBytes[tier] - core.cachedBytes[tier] + (core.quotas?.protectedBytes(tier) ?? 0);
+  return kept + bytes <= capacityBytes ? 'replacing' : 'none';
+}
+
+export function affords(core: Core, tier: number, sizeClass: number): boolean {
   const budget = core.writeBudgets[tier];
   return budget === null || budget.canPay(core.unitBytes(sizeClass), core.nowUs);
 }

@@ -30,7 +30,8 @@ export type JobState = (typeof JobState)[keyof typeof JobState];
 /** What a job is for, most urgent first. */
 export const JobPriority = {
   DEMAND_LOAD: 0,
-  PREEMPTION_SAVE: 1,
+  /** A copy that a caller waits for to be durable: the store reads it back before it says that it has it. */
+  SAVE: 1,
   PREFETCH: 2,
   WRITE_THROUGH: 3,
   SCRUB: 4,
@@ -68,6 +69,8 @@ export class JobTable {
   owner: Uint16Array;
   /** 1 for a job whose source was evicted and keeps its slot only until this job has ended. */
   leaving: Uint8Array;
+  /** 1 for a job whose content's copies above give up their room once it has arrived. */
+  frees: Uint8Array;
   /** 1 once the listener was told of its end, which a detached job has twice. */
   told: Uint8Array;
   /** 1 while a job without a slot counts against its target tier's capacity. */
@@ -109,6 +112,7 @@ export class JobTable {
     this.outcome = new Uint8Array(rows);
     this.owner = new Uint16Array(rows);
     this.leaving = new Uint8Array(rows);
+    this.frees = new Uint8Array(rows);
     this.told = new Uint8Array(rows);
     this.resident = new Uint8Array(rows);
     this.nextIncoming = new Int32Array(rows).fill(-1);
@@ -150,6 +154,7 @@ export class JobTable {
     this.resident[row] = 0;
     this.owner[row] = owner;
     this.leaving[row] = 0;
+    this.frees[row] = 0;
     this.told[row] = 0;
     this.waiter[row] = -1;
     this.#uses[row]++;
@@ -181,6 +186,7 @@ export class JobTable {
     this.outcome = grown(this.outcome, rows);
     this.owner = grown(this.owner, rows);
     this.leaving = grown(this.leaving, rows);
+    this.frees = grown(this.frees, rows);
     this.told = grown(this.told, rows);
     this.resident = grown(this.resident, rows);
     this.nextIncoming = grown(this.nextIncoming, rows, -1);
@@ -290,6 +296,17 @@ export class JobTable {
 }
 
 // A job as a driver sees it: from where to where, which bytes, and their key and digest.
+
+/** What a driver without bytes asks of a job; one object for any number of them. */
+export interface JobRoute {
+  /** Null for a seal, whose block lies where it is. */
+  from: Tier | null;
+  to: Tier;
+  bytes: number;
+  /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
+  keys: Uint32Array;
+  keyAt: number;
+}
 
 export interface Transfer {
   readonly job: JobId;

@@ -1,11 +1,12 @@
 /**
- * The contract of a driver, which executes the manager's jobs, for real (`TransferEngine` in tierkv/backends) or on a
- * virtual clock (`ModeledDriver` in tierkv/sim), and the carrier between the two. A driver decides nothing. It
- * reports each end when it happens, in any order; a slow write to disk delays only its own waiters.
+ * The contract of a driver, which executes the manager's jobs, and the carrier between the two. There is one contract
+ * for all drivers: `TransferEngine` moves bytes, `ModeledDriver` replays a real run on a virtual clock,
+ * `InstanceDriver` serves the instances of a simulation. A driver decides nothing. It reports each end when it
+ * happens, in any order; a slow write to disk delays only its own waiters.
  */
 
 import type { StateVisitor } from '../snapshot.ts';
-import type { JobId, Transfer } from '../tables/jobTable.ts';
+import type { JobId, JobRoute, Transfer } from '../tables/jobTable.ts';
 import type { Outcome } from './tier.ts';
 
 /** How one job ended. Its slots belong to the manager again. */
@@ -21,15 +22,46 @@ export interface Completion {
 
 export type EndListener = (end: Completion) => void;
 
+/** Jobs that wait for a driver, in the order in which they were issued. */
+export interface IssuedJobs {
+  /** Takes the next job; 0 when none waits. */
+  nextJob(): JobId;
+  /** All of a job, for a driver that moves its bytes. */
+  transfer(job: JobId): Transfer;
+  /** Fills `into` with what a model of links asks of a job; makes no object. */
+  route(job: JobId, into: JobRoute): void;
+}
+
 export interface TransferDriver {
   /** The driver's clock, in integer microseconds; never goes back. */
   nowUs(): number;
-  /** Takes over jobs; returns at once. Each job ends once, even if its deadline has passed. */
-  submit(transfers: readonly Transfer[]): void;
+  /** Takes over all jobs that wait; returns at once. Each job ends once, even if its deadline has passed. */
+  submit(jobs: IssuedJobs): void;
   /**
-   * Sets the listener of ends. The driver calls it from outside `submit`; a later listener replaces the earlier one.
+   * Sets the listener of ends; a later listener replaces the earlier one. The driver calls it between calls of the
+   * manager: never from inside a `submit` that the manager's own listener makes. Only a simulation, which submits
+   * when a call is over, may have ends from inside `submit`.
    */
   onEnd(listener: EndListener): void;
+}
+
+/** Jobs of a caller without a manager, such as a bench. Each transfer is taken once, in order. */
+export function issuedJobs(transfers: readonly Transfer[]): IssuedJobs {
+  const byJob = new Map(transfers.map((transfer) => [transfer.job, transfer]));
+  const transfer = (job: JobId): Transfer => byJob.get(job) as Transfer;
+  let next = 0;
+  return {
+    nextJob: () => (next < transfers.length ? transfers[next++].job : 0) as JobId,
+    transfer,
+    route(job, into): void {
+      const { source, target, bytes, key } = transfer(job);
+      into.from = source?.tier ?? null;
+      into.to = target.tier;
+      into.bytes = bytes;
+      into.keys = key;
+      into.keyAt = 0;
+    },
+  };
 }
 
 // Carries jobs from the manager to a driver and their ends back: the one loop between the two, in servers,
@@ -41,9 +73,7 @@ export interface TransferDriver {
 //        +----------complete--- carrier <--onEnd
 
 /** What the carrier needs of a manager. */
-export interface JobSource {
-  nextJob(): JobId;
-  transfer(job: JobId): Transfer;
+export interface JobSource extends IssuedJobs {
   complete(job: JobId, outcome: Outcome, nowUs: number, digestLo?: number, digestHi?: number): void;
 }
 
@@ -58,14 +88,12 @@ export class JobCarrier {
     driver.onEnd((end) => this.complete(end));
   }
 
-  /** Submits what the manager has issued. The manager's listener calls it (`jobsIssued`). */
+  /**
+   * Submits what the manager has issued. The manager's listener calls it (`jobsIssued`), or a simulation after each
+   * call of the manager.
+   */
   submit(): void {
-    if (this.#held) return;
-    const transfers: Transfer[] = [];
-    for (let job = this.#jobs.nextJob(); job !== 0; job = this.#jobs.nextJob()) {
-      transfers.push(this.#jobs.transfer(job));
-    }
-    if (transfers.length > 0) this.#driver.submit(transfers);
+    if (!this.#held) this.#driver.submit(this.#jobs);
   }
 
   /**

@@ -261,7 +261,7 @@ export class Engine {
     return new PolicyError('policy_runtime', `${name}: ${message}`, facts);
   }
 
-  /** What was thrown, which can be anything. The handle is free after it. */
+  /** Reads a thrown value of any kind, and frees its handle. */
   #thrown(error: QuickJSHandle): { name: string; message: string; line: number | undefined } {
     let value: unknown;
     try {

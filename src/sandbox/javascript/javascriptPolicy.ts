@@ -133,7 +133,7 @@ interface EngineOwner {
   enter(): void;
 }
 
-/** What the program reads behind a point that is nearly a field. */
+/** The name behind a point that is nearly a field's name. */
 function mistypedField(source: string, fields: readonly string[]): string {
   for (const [, name] of source.matchAll(/\.([A-Za-z_$][\w$]*)/g)) {
     if (fields.includes(name)) continue;

@@ -327,7 +327,7 @@ export const builtins: ReadonlyMap<string, Value> = new Map<string, Value>([
 
 // Arguments of a builtin, by position or by name.
 
-/** What a list of parameters says, worked out once. */
+/** A list of parameters, parsed once. */
 interface BuiltinSignature {
   readonly names: readonly string[];
   readonly isOptional: readonly boolean[];

@@ -19,7 +19,7 @@ import { branchCost, childrenOf } from './resolver.ts';
 import { surroundings, type Thread } from './thread.ts';
 import type { Value } from './value.ts';
 
-// What the code of an expression needs of the function in which it stands.
+// The part of the enclosing function that the code of an expression needs.
 
 interface CodeWriter {
   /** Variables of the function that hold the bare numbers of floats. */
@@ -470,7 +470,7 @@ function numberCode(code: CodeWriter, expression: Expression): string {
   throw new Error(`invariant broken: a ${expression.kind} is taken for a float`);
 }
 
-/** What a variable holds, which has to have a value already. */
+/** Code that reads a variable, which must have a value already. */
 function readCode(
   code: CodeWriter,
   name: string,
@@ -570,7 +570,7 @@ function operandCode(code: CodeWriter, expression: Expression): { value: string;
   return { value: `bareAttribute(${code.value(expression.object)},${site})`, kind: site };
 }
 
-// What a program's text says of the numbers in it: expressions that are floats whatever happens, or an error.
+// Kinds of numbers that a program's text proves: expressions that always give a float or an error.
 // Compiled code computes these without making an object of each float.
 
 type NumberKind = 'float' | 'int' | 'any';
@@ -616,7 +616,7 @@ function floatSlotsOf(node: FunctionNode): ReadonlySet<number> {
   return slots;
 }
 
-/** What is assigned to the variables of a function. */
+/** Assignments to the variables of a function. */
 class Assignments {
   readonly values = new Map<number, Expression[]>();
   /** Variables that get values in other ways, or that functions inside of it may use. */

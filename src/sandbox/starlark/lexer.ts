@@ -69,7 +69,7 @@ const signs: Readonly<Record<string, string>> = {
 };
 
 const NAME = /[A-Za-z_][A-Za-z_0-9]*/y;
-/** Of strings that Python has. */
+/** Prefixes of string literals in Python. */
 const PREFIX = /^(?:f|fr|rf|b|br|rb|u)$/i;
 const NUMBER =
   /0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?/y;

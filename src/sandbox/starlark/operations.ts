@@ -24,7 +24,7 @@ import {
 
 // Values as text: `str`, `repr`, and the numbers in them.
 
-/** As `str(value)`: a string as it is, anything else as `repr` shows it. */
+/** `str(value)`: a string as it is, any other value as `repr` shows it. */
 export function str(meter: Meter, value: Value, line: number): string {
   return typeof value === 'string' ? value : repr(meter, value, line);
 }
@@ -260,7 +260,7 @@ export function getField(object: Value, site: FieldSite): Value | undefined {
   return site.isFloat && typeof value === 'number' ? new StarFloat(value) : value;
 }
 
-/** As `getField`, but a float is a bare number. */
+/** `getField`, with floats as bare numbers. */
 export function getBareField(object: Value, site: FieldSite): Value | undefined {
   if (!(object instanceof StarRecord)) return undefined;
   if (object.shape !== site.shape) findField(object, site);
@@ -482,7 +482,7 @@ function conversion(a: Value, b: Value): string {
   return isNumber && names.includes('string') ? '. Write str(x), or float(x) for a text of digits' : '';
 }
 
-// What + * | and % make of values that are no numbers: joined, repeated, merged and formatted ones.
+// + * | and % of values other than numbers: join, repeat, merge, format.
 
 function concatenate(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   if (typeof a === 'string' && typeof b === 'string') {
@@ -706,7 +706,7 @@ function orderOfNumbers(x: number, y: number): number {
   return Number(Number.isNaN(x)) - Number(Number.isNaN(y));
 }
 
-/** By code points, which is not the order of UTF-16 where a text leaves the basic plane. */
+/** Compares by code points. UTF-16 order differs outside the basic plane. */
 function orderOfTexts(meter: Meter, a: string, b: string, line: number): number {
   const common = Math.min(a.length, b.length);
   // one after the other, which takes longer than whether they are equal

@@ -485,7 +485,7 @@ function parseDef(stream: TokenStream): Statement {
   };
 }
 
-// What may stand on the left of an assignment, and between "for" and "in".
+// Targets: the left side of an assignment, and the part between "for" and "in".
 
 /** @throws PolicyError compile */
 function checkTarget(target: Expression): void {

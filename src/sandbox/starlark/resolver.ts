@@ -332,7 +332,7 @@ class FunctionScope {
     return this.#certain.has(slot);
   }
 
-  /** What `branch` makes certain holds within it alone: it may not run. */
+  /** Facts that `branch` establishes hold only inside it, since it may not run. */
   branch(branch: () => void): void {
     const before = new Set(this.#certain);
     branch();
@@ -368,7 +368,7 @@ function capture(scope: FunctionScope, slot: number, depth: number): void {
   }
 }
 
-// What a program costs, in steps. Each expression that is computed and each statement costs one step, each
+// Costs of a program in steps. Each expression that is computed and each statement costs one step, each
 // turn of a loop one more. The compiler, and the interpreter that tests compare it with, charge by this file
 // alone and at the same places, so that a program takes the same number of steps in both and on every machine.
 //

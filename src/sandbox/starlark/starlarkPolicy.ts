@@ -219,7 +219,7 @@ class RecordInput {
   readonly #shape: RecordShape;
   readonly #kinds: readonly string[];
   readonly #records: StarRecord[] = [];
-  /** By number of rows. */
+  /** Tuples, indexed by number of rows. */
   readonly #tuples: StarTuple[] = [];
 
   constructor(shape: InputShape) {
@@ -228,7 +228,7 @@ class RecordInput {
     this.#kinds = Object.values(shape.fields);
   }
 
-  /** What the table holds now. */
+  /** The table's present rows. */
   value(): Value {
     const { rows, shape } = this.table;
     for (let row = 0; row < rows; row++) this.#fill(row);
@@ -379,7 +379,7 @@ class StarlarkPolicyFunction implements PolicyFunction {
   }
 }
 
-// What a Starlark policy remembers: a dict that its functions get as a last parameter, where they ask for it.
+// Memory of a Starlark policy: a dict that its functions get as a last parameter, where they ask for it.
 // It holds plain values only, so that it can be written down. Lists and dicts that are shared stay shared.
 
 /**

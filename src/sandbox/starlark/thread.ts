@@ -186,7 +186,7 @@ export function call(
   return callee.call(meter, positional, named, line);
 }
 
-// What compiled code calls. The generator names these functions; nothing else is in their reach.
+// Functions that compiled code calls. The generator names them; compiled code reaches nothing else.
 
 /** The functions, bound to the thread that runs them. */
 export function surroundings(thread: Thread): Record<string, unknown> {

@@ -66,7 +66,7 @@ export class StarRange {
   }
 }
 
-/** What the host shows to a policy: named fields that a program can read and not write. */
+/** A record that the host shows to a policy: named fields that a program reads and cannot write. */
 export class StarRecord {
   readonly shape: RecordShape;
   /** In the order of the shape's fields. A field of kind `float` holds the bare number. */
@@ -157,12 +157,12 @@ export class StarDict {
 /** Thrown for a key that cannot be one; the operation that asked adds the line. */
 export class UnhashableError extends Error {}
 
-/** What a dict finds a tuple by, and what finding it costs each time, whether it was made before or not. */
+/** The hash by which a dict finds a tuple, and its cost, charged at each lookup even when the hash is cached. */
 interface TupleHash {
   readonly text: string;
   /** Elements, those of tuples in it included, as often as they stand there. */
   readonly elements: number;
-  /** Of memory, for the texts that are made on the way. */
+  /** Memory units, for texts that are made on the way. */
   readonly units: number;
   /** How deep tuples stand in it. */
   readonly height: number;

@@ -19,7 +19,7 @@ import {
   valueTypes,
 } from './module.ts';
 
-// What the rewriter adds: counters as globals, and functions in place of instructions whose cost depends on
+// Additions of the rewriter: counters as globals, and functions in place of instructions whose cost depends on
 // their operands.
 
 /** Why the module stopped itself, in the global of that name. */
@@ -117,11 +117,10 @@ function bulkBody(additions: Additions, instruction: 'copy' | 'fill'): ByteWrite
   return out.byte(op.end);
 }
 
-// What stands behind an opcode in the code. It is read no other way than engines read it: where a newer
-// format would have more bytes there, it is refused, or what we take for a number could be an instruction to
-// them.
+// Immediates: the bytes behind an opcode. They are parsed exactly as engines parse them. Unknown encodings are
+// refused: bytes that we skip might be instructions to an engine.
 
-/** Of 8 bytes, as the power of 2. */
+/** Alignment of 8 bytes, as a power of 2. */
 const MAX_ALIGNMENT = 3;
 
 /** @param at place of the instruction in the module */
@@ -165,7 +164,7 @@ function readZero(reader: ByteReader, at: number): void {
   if (reader.byte() !== 0) refuse('uses another memory or table than its first', at);
 }
 
-/** What a block takes and leaves: nothing, one value, or as a type of the module says. */
+/** The type of a block: empty, one value, or a type of the module. */
 function readBlockType(reader: ByteReader, types: readonly FunctionType[], at: number): FunctionType {
   const type = reader.signed33();
   if (type >= 0) return types[type] ?? refuse('has a block without a type', at);
@@ -178,7 +177,7 @@ function readBlockType(reader: ByteReader, types: readonly FunctionType[], at: n
 // from the stack and puts there. Vectors, threads, references, exceptions and tail calls are not among them.
 // https://webassembly.github.io/spec/core/binary/instructions.html
 
-/** What stands behind the opcode. */
+/** The immediate behind an opcode. */
 type Immediate =
   | 'none'
   | 'block'
@@ -319,7 +318,7 @@ function extendedInstructionOf(second: number): Instruction | undefined {
 
 const MAX_LOCALS = 1_000;
 const MAX_NESTING = 1_000;
-/** What an activation holds beside its locals and operands, in values. */
+/** Size of an activation beside its locals and operands, in values. */
 const FRAME_VALUES = 16;
 /** Most values of one function, so that one that calls nothing needs no count of its own. */
 const MAX_FRAME = 2_048;
@@ -330,7 +329,7 @@ const f64NaN = [op.f64Const, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f];
 const canonicalF32 = new Set<number>([op.f32Store, op.f32Copysign, op.i32ReinterpretF32]);
 const canonicalF64 = new Set<number>([op.f64Store, op.f64Copysign, op.i64ReinterpretF64]);
 
-/** What is added to the count of steps. */
+/** Rules for the steps that instructions cost. */
 interface MeterRules {
   /** Whether calls count the values on the stack. */
   readonly depth: boolean;
@@ -726,7 +725,7 @@ class TypeList {
     return found < 0 ? this.all.push(type) - 1 : found;
   }
 
-  /** As it stands behind `block`: nothing, a type of a value, or the number of a type. */
+  /** Encodes the type behind `block`: empty, a value type, or the index of a type. */
   blockType(type: FunctionType): number {
     if (type.results.length === 0) return -0x40;
     return type.results.length === 1 ? type.results[0] - 0x80 : this.number(type);

@@ -58,7 +58,7 @@ export class ByteReader {
     return this.#bytes.subarray(this.#start, this.at);
   }
 
-  /** What was read since `start`. */
+  /** Bytes that were read since `start`. */
   since(start: number): Uint8Array {
     return this.#bytes.subarray(start, this.at);
   }
@@ -219,7 +219,7 @@ export interface FunctionBody {
   readonly at: number;
 }
 
-/** What a module of the host's own asks for; a policy imports nothing. */
+/** Imports of the host's own modules; a policy has none. */
 interface ModuleImports {
   /** Functions among them, which have the first numbers. */
   readonly functions: number;

@@ -180,7 +180,7 @@ interface TextField {
   readonly hashes: number[];
 }
 
-/** What a function runs on. */
+/** The surroundings in which a function runs. */
 interface WasmSurroundings {
   readonly machine: Machine;
   readonly callee: WasmCall;
@@ -324,7 +324,7 @@ const MAX_STEPS = 2 ** 31 - 1;
 
 type WasmCall = (...values: readonly number[]) => number | undefined;
 
-/** What an engine says of a trap, and what we call it: engines differ in their words. */
+/** Our name of each trap by the engine's message; engines differ in their words. */
 const traps: readonly (readonly [RegExp, string])[] = [
   [/unreachable/, 'it reaches an instruction that it marks as unreachable, or an assertion fails'],
   [/memory access/, 'it reads or writes outside its memory'],
@@ -378,7 +378,7 @@ class Machine {
     return this.memory.buffer.byteLength / PAGE_BYTES;
   }
 
-  /** Of its memory, in units. */
+  /** Memory in use, in units. */
   get memoryUsed(): number {
     return this.memory.buffer.byteLength / UNIT_BYTES;
   }

@@ -49,7 +49,7 @@ export class ClusterCore {
   scaling: ScalingLoops | null = null;
   /** The tier that instances share. */
   readonly shared: SharedServer | null;
-  /** By instance: its pool. */
+  /** Pool of each instance. */
   readonly poolOf: number[] = [];
   /** Requests sent to each instance and not ended. */
   readonly sent: number[] = [];

@@ -16,7 +16,7 @@ import type { ClusterCore } from './core.ts';
 import type { Handoff } from './handoffs.ts';
 import { forcedRouting, HANDOFF_READY, SimEvent } from './parts.ts';
 
-/** Of equal arrival times, those of the stream go before follow-ups. */
+/** At equal arrival times the stream's requests go before follow-ups. */
 const FROM_STREAM = 0;
 const FOLLOW_UP = 1;
 
@@ -67,7 +67,7 @@ function followUp(
   if (next !== undefined) announce(core, next, FOLLOW_UP);
 }
 
-//  What the control plane decides about a request, and what comes of it.
+//  Decisions of the control plane about a request, and their effects.
 
 export function admit(core: ClusterCore, request: SimRequest, nowUs: number): void {
   const { control } = core;
@@ -227,7 +227,7 @@ export function makeGateway(core: ClusterCore): GatewayQueue | null {
   });
 }
 
-//  What becomes of the requests of an instance that takes no more of them.
+//  Requests of an instance that takes no more: they drain, move or are lost.
 
 /**
  * What has not joined a batch of the instance is routed again within its pool. An answer whose KV has come

@@ -273,10 +273,10 @@ export const handoffGranularities = ['request', 'chunk', 'block', 'stream'] as c
 export type HandoffGranularity = (typeof handoffGranularities)[number];
 
 export interface HandoffConfig {
-  /** Of each transfer. */
+  /** Base latency of each transfer. */
   readonly baseLatencyUs: number;
   readonly bandwidthBytesPerS: number;
-  /** What is one transfer. Default: `request`. */
+  /** The unit of one transfer. Default: `request`. */
   readonly granularity?: HandoffGranularity;
   /**
    * Whether what a prefill step computed goes while the rest of the prompt is computed. Not with `request`,
@@ -303,12 +303,12 @@ export interface Handoff {
   readonly request: SimRequest;
   readonly from: number;
   to: number;
-  /** Of the whole prompt. */
+  /** Blocks of the whole prompt. */
   readonly blocks: number;
   readonly bytes: number;
   /** Leading blocks that stay where they are: the decode instance has them. */
   foundBlocks: number;
-  /** Of what went so far. */
+  /** Bytes sent so far. */
   sentBytes: number;
   state: HandoffState;
   /** When the whole prompt was computed; -1 before. */
@@ -321,7 +321,7 @@ export interface Handoff {
   /** Blocks that are computed, and transfers so far. */
   computedBlocks: number;
   transfers: number;
-  /** What is computed and not sent, in order. */
+  /** Parts that are computed and not sent, in order. */
   parts: readonly HandoffPart[];
 }
 

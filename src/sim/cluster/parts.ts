@@ -1,4 +1,4 @@
-/** What a simulation is made of, its kinds of events, its observer, forced decisions, and the key that names a run. */
+/** Parts of a simulation: its kinds of events, its observer, forced decisions, and the key that names a run. */
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
@@ -41,11 +41,11 @@ export interface SimulationOptions {
   readonly lastTokenInContext: boolean;
   /** Between prefill and decode instances. */
   readonly handoff: HandoffConfig;
-  /** Of the control plane's gateway queue, where it has one. */
+  /** Times of the control plane's gateway queue, where it has one. */
   readonly gateway?: GatewayTiming;
 }
 
-/** What the cluster knows of a pool: a deployment configuration, whose instances are made alike. */
+/** A pool in the cluster: a deployment configuration, whose instances are made alike. */
 export interface PoolPart {
   readonly configId: string;
   readonly role: Role;
@@ -69,7 +69,7 @@ export interface SimulationParts {
     timeline: Timeline,
     shared: SharedServer | null,
   ): Instance;
-  /** Of the tier that instances share, where they do. */
+  /** The server of the tier that instances share, where they do. */
   readonly shared?: SharedServerConfig;
   readonly control: ControlPlane;
   readonly keys: PromptKeys;
@@ -122,11 +122,11 @@ export const SimEvent = {
 } as const;
 export type SimEvent = (typeof SimEvent)[keyof typeof SimEvent];
 
-/** What a HANDOFF event says: the prompt or a part of it is computed, or all of its KV has arrived. */
+/** Kinds of a HANDOFF event: the prompt or a part of it is computed, or all of its KV has arrived. */
 export const HANDOFF_READY = 0;
 export const HANDOFF_ARRIVED = 1;
 
-/** By kind: lower goes first. */
+/** Priorities of events by kind: lower goes first. */
 export const eventPriorities: readonly number[] = [
   10, 11, 20, 22, 25, 30, 35, 40, 45, 47, 50, 55, 60, 46, 36,
 ];
@@ -226,7 +226,7 @@ export interface ForcedDecisions {
    * output where the policies hand it off; or both instances.
    */
   readonly routing?: ReadonlyMap<number, number | ForcedRouting>;
-  /** By number of the admission decision: whether the request comes in. */
+  /** Forced admissions, by number of the admission decision. */
   readonly admission?: ReadonlyMap<number, 'admit' | 'reject'>;
 }
 
@@ -246,23 +246,23 @@ function routingOf(forced: number | ForcedRouting): ForcedRouting {
   return typeof forced === 'number' ? { target: forced } : forced;
 }
 
-/** What is forced of the routing decision of that number. */
+/** The forced part of the routing decision of that number. */
 export function forcedRouting({ routing }: ForcedDecisions, decision: number): ForcedRouting | undefined {
   const forced = routing?.get(decision);
   return forced === undefined ? undefined : routingOf(forced);
 }
 
-// What a run depends on beside its deployment and its workload's description. Runs of one key are equal to
+// Seeds: all that a run depends on beside its deployment and its workload's description. Runs of one key are equal to
 // the last byte: rows, metrics and decisions.
 
 export interface SimulationKey {
   /** Names the policies with all their parameters: equal names, equal policies. */
   readonly policies: string;
-  /** Of the requests: when they come, and what is in them. */
+  /** Seed of the requests: their arrivals and contents. */
   readonly workloadSeed: bigint;
-  /** Of what policies draw: routing, admission. */
+  /** Seed of policies that draw: routing, admission. */
   readonly simulationSeed: bigint;
-  /** Of delays that vary: when machines come, how long they load. */
+  /** Seed of delays that vary: arrival of machines, time to load. */
   readonly jitterSeed: bigint;
 }
 

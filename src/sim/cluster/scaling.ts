@@ -16,7 +16,7 @@ export interface ScaleChange {
   readonly previousCount: number;
   readonly newCount: number;
   readonly reason: string;
-  /** What the policy saw. */
+  /** Metrics that the policy saw. */
   readonly metrics: DeploymentMetrics;
 }
 
@@ -49,7 +49,7 @@ export interface ScalingSetup {
   readonly replicas: Replicas;
   /** Tokens of KV that a replica holds. */
   readonly capacityTokens: number;
-  /** By SLO class; what policies and triggers see of attainment is of these. Default: none. */
+  /** Targets by SLO class. Policies and triggers see attainment of these. Default: none. */
   readonly targets?: TargetsByClass;
 }
 
@@ -70,7 +70,7 @@ interface ScalingPlace {
   readonly computesForOthers: boolean;
 }
 
-/** What the loop asks of the simulation. */
+/** The simulation around the loop, as the loop sees it. */
 interface ScalingHost {
   scheduleCheck(timeUs: number): void;
   scheduleDue(timeUs: number, replica: number): void;
@@ -85,9 +85,9 @@ interface ScalingHost {
   setRoutable(instance: number, routable: boolean): void;
   /** Whether nothing waits or runs there, is to come or to be fetched. */
   isEmpty(instance: number): boolean;
-  /** What waits there is routed again. */
+  /** Routes the instance's waiting requests again. */
   redirect(instance: number, nowUs: number): void;
-  /** What is left there is lost. */
+  /** Removes the instance; requests left there are lost. */
   remove(instance: number, nowUs: number): void;
   scaled(change: ScaleChange): void;
   replica(change: ReplicaChange): void;
@@ -346,14 +346,14 @@ export class ScalingLoops {
   }
 }
 
-// What came to a configuration and what ended there between two looks of its autoscaler. A request that could
+// Arrivals and ends of a configuration between two looks of its autoscaler. A request that could
 // go to several configurations counts in each by its share of the routed requests; by equal shares
 // until one was routed.
 
 class PoolTraffic {
   readonly #alike: number;
   readonly #targets: TargetsByClass;
-  /** By class with targets: requests that ended, and that met them. */
+  /** Requests that ended, and that met their targets, by class. */
   readonly #attained = new Map<string, { ended: number; met: number }>();
   #sinceUs = 0;
   #routed = 0;

@@ -49,7 +49,7 @@ import {
 import { ScalingLoop, ScalingLoops, type ScalingSetup } from './scaling.ts';
 import { restoreCluster, SimulationSnapshot, type SnapshotData, saveCluster } from './snapshot.ts';
 
-/** What a fork has of its own. */
+/** Settings of a fork. */
 export interface ForkOptions {
   readonly observer?: SimulationObserver;
   /** Default: none. */
@@ -90,25 +90,27 @@ export class Simulation implements InstanceHost {
   /**
    * Goes on from a snapshot that was kept as plain data, with parts that are made as those of its simulation
    * were.
-   * @throws TKV_MISMATCH for a snapshot of another version or key
+   * @throws TKV_MISMATCH for a snapshot of another version or key, and for a damaged one
    */
   static resume(parts: SimulationParts, data: SnapshotData): Simulation {
     requireShapes(
       { parts, data },
       { parts: { makeInstance: 'function' }, data: { version: 'number', events: 'number' } },
     );
-    const simulation = new Simulation(parts);
-    const core = simulation.#core;
-    simulation.events = restoreCluster(core, data);
-    core.tape.skipTo(data.taken);
-    return simulation;
+    return Simulation.#goOn(parts, data, true);
   }
 
   /** Another simulation that goes on from the snapshot, and shares nothing that changes with any other. */
   static fork(snapshot: SimulationSnapshot, options: ForkOptions = {}): Simulation {
     requireShapes({ snapshot, options }, { snapshot: { parts: 'function' }, options: 'object?' });
     requireOptions(options, forkOptionsNames, 'options');
-    return Simulation.resume({ ...snapshot.parts(), ...options }, snapshot.data);
+    return Simulation.#goOn({ ...snapshot.parts(), ...options }, snapshot.data, false);
+  }
+
+  static #goOn(parts: SimulationParts, data: SnapshotData, audited: boolean): Simulation {
+    const simulation = new Simulation(parts);
+    simulation.events = restoreCluster(simulation.#core, data, audited);
+    return simulation;
   }
 
   /** The state between two events. */

@@ -20,27 +20,38 @@ import { keyText, type SimulationKey, type SimulationParts, sameKey } from './pa
 import { freshScaling } from './scaling.ts';
 
 export function saveCluster(core: ClusterCore, events: number): SnapshotData {
+  const place = { events, timeUs: core.nowUs, taken: core.tape.taken };
   return {
     version: snapshotVersion,
     key: core.parts.key,
-    events,
-    timeUs: core.nowUs,
-    taken: core.tape.taken,
-    state: saveState(clusterState(core)),
+    ...place,
+    state: saveState(clusterState(core, place)),
   };
 }
 
-/** @returns events that were handled. @throws TKV_MISMATCH for a snapshot of another version or key */
-export function restoreCluster(core: ClusterCore, data: SnapshotData): number {
+/**
+ * @param audited whether all tables are walked afterwards: the data come from outside
+ * @returns events that were handled
+ * @throws TKV_MISMATCH for a snapshot of another version or key, and for a damaged one
+ */
+export function restoreCluster(core: ClusterCore, data: SnapshotData, audited: boolean): number {
   checkSnapshot(data, core.parts.key);
-  core.clock.advanceTo(data.timeUs);
-  restoreState(clusterState(core), data.state);
+  const checkIntegrity = (): void => {
+    for (const { engine } of core.instances) engine.checkIntegrity();
+  };
+  restoreState({ ...clusterState(core, data), ...(audited ? { checkIntegrity } : {}) }, data.state);
+  core.tape.skipTo(data.taken);
   return data.events;
 }
 
-function clusterState(core: ClusterCore): Stateful {
+/** Where a run stands. */
+type RunPlace = Pick<SnapshotData, 'events' | 'timeUs' | 'taken'>;
+
+function clusterState(core: ClusterCore, { events, timeUs, taken }: RunPlace): Stateful {
   return {
     visitState(visitor) {
+      for (const one of [events, timeUs, taken]) visitor.constant(one); // what stands beside the state is sound too
+      if (visitor.restores) core.clock.advanceTo(timeUs);
       visitInstances(core, visitor);
       core.table.visitState(visitor);
       visitRequests(core, visitor);
@@ -113,8 +124,8 @@ function visitEvents(core: ClusterCore, visitor: StateVisitor): void {
 // Forks in the same thread go on from the snapshot itself, which reads on in the requests without drawing any
 // of them again.
 
-/** Of the form of the data; another one for each change of what is written down. */
-export const snapshotVersion = 5;
+/** Version of the data's form; it changes with the fields that are written. */
+export const snapshotVersion = 6;
 
 export interface SnapshotData {
   readonly version: number;
@@ -166,10 +177,10 @@ function checkSnapshot({ version, key }: SnapshotData, own: SimulationKey): void
       { field: 'snapshot.version' },
     );
   }
-  if (sameKey(key, own)) return;
+  if (typeof key === 'object' && key !== null && sameKey(key, own)) return;
   throw new TierKVError(
     'TKV_MISMATCH',
-    `The snapshot is of ${keyText(key)}; the simulation has ${keyText(own)}. Use the same key.`,
+    `The snapshot is of ${keyText(key ?? {})}; the simulation has ${keyText(own)}. Use the same key.`,
     { field: 'snapshot.key' },
   );
 }

@@ -61,6 +61,7 @@ export class SpecNode {
   readonly #entries = new Map<string, SpecEntry>();
   readonly #asked = new Set<string>();
 
+  /** @internal Only readers of YAML make one, and its types are those of the package that parses. */
   constructor(source: YamlSource, node: YAMLMap, path: string) {
     this.#source = source;
     this.#node = node;

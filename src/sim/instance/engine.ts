@@ -13,22 +13,14 @@ import {
   requireInteger,
   requirePositive,
 } from '../../runtime/errors.ts';
-import {
-  type EvictionChoice,
-  type KVManager,
-  type ManagerConfig,
-  Outcome,
-  tierName,
-} from '../../runtime/index.ts';
+import { type EvictionChoice, type KVManager, type ManagerConfig, tierName } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import type { JobRoute } from '../../runtime/manager/lookup.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import type { JobId } from '../../runtime/tables/jobTable.ts';
-import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
+import { type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { SideBlocks } from '../latency/kvLayout.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
-import { Flights, LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
+import { type Flights, LinkModel, type LinkProfiles } from '../links/modeledDriver.ts';
 import { checkSharedServer, type SharedServer, type SharedServerConfig } from '../links/sharedServer.ts';
 import { type AdapterConfig, checkAdapters } from './adapterSlots.ts';
 import type { SimRequest } from './simRequest.ts';
@@ -372,151 +364,6 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
     ...(timed ? { leavingShare: 0.5 } : cutOff ? { leavingShare: 0 } : {}),
     maxJobs: Math.min(2 ** 20, Math.max(16_384, 2 * total)),
   };
-}
-
-// How the manager's jobs end. Without lower tiers, or with loads that are billed to the step, every job ends
-// in the call that issued it; otherwise what moves ends when the links have carried it, on the simulation's
-// clock. There are no bytes to go wrong, so every job ends well, but for
-// reads of what a shared tier has forgotten.
-
-/** The server of the shared tier, and in which space the blocks of an instance lie there. */
-export interface InstanceShare {
-  readonly server: SharedServer;
-  readonly space: string;
-  /** GPUs over which a block lies; all of it is there. */
-  readonly ranks: number;
-}
-
-export class JobEnds {
-  /** Null where jobs end at once. */
-  readonly flights: Flights<JobId> | null;
-  /** To be called after each call of the manager that may have made jobs. */
-  readonly afterCall: (nowUs: number) => void;
-  readonly #manager: KVManager;
-  readonly #top: Tier;
-  readonly #last: Tier;
-  readonly #timeline: Timeline;
-  readonly #loads: LoadTiming;
-  readonly #countsLoads: boolean;
-  /** Of the job that is looked at. */
-  readonly #route: JobRoute;
-  /** Blocks that came up from lower tiers and no step has paid for yet. */
-  #unbilledBlocks = 0;
-  readonly #shared: InstanceShare | null;
-  /** Reads of what the shared tier had forgotten, which are under way. */
-  readonly #missing: Set<JobId> = new Set();
-
-  /** @param links of deferred loads; null where loads take no time of their own */
-  constructor(
-    manager: KVManager,
-    config: EngineConfig,
-    links: LinkModel | null,
-    timeline: Timeline,
-    shared: InstanceShare | null = null,
-  ) {
-    this.#shared = shared;
-    this.#manager = manager;
-    this.#top = manager.tiers[TOP];
-    this.#last = manager.tiers[manager.tiers.length - 1];
-    this.#route = { from: null, to: this.#top, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
-    this.#timeline = timeline;
-    this.#loads = config.loads;
-    this.#countsLoads = config.loads.kind === 'billed' && config.lowerTiers.length > 0;
-    this.flights = links === null ? null : new Flights(links, timeline);
-    this.afterCall = this.flights === null ? this.#endAll.bind(this) : this.#carry.bind(this);
-  }
-
-  /** What the step that begins now pays for blocks that came up before it, in microseconds. */
-  bill(): number {
-    if (this.#loads.kind !== 'billed' || this.#unbilledBlocks === 0) return 0;
-    const { baseUs, usPerBlock } = this.#loads;
-    const billedUs = this.#unbilledBlocks * Math.trunc(baseUs + usPerBlock);
-    this.#unbilledBlocks = 0;
-    return billedUs;
-  }
-
-  /** A flight is due. */
-  land(flight: number): void {
-    const job = this.flights?.land(flight) ?? null;
-    if (job === null) return;
-    const { nowUs } = this.#timeline;
-    const isMissing = this.#missing.delete(job);
-    if (this.#shared !== null && !isMissing) {
-      const route = this.#route;
-      this.#manager.route(job, route);
-      const { server, space, ranks } = this.#shared;
-      if (route.to === this.#last) server.store(space, route.keys, route.keyAt, ranks * route.bytes);
-    }
-    this.#manager.complete(job, isMissing ? Outcome.MISSING : Outcome.LOADED, nowUs);
-    this.#carry(nowUs);
-  }
-
-  visitState(visitor: StateVisitor): void {
-    this.flights?.visitState(visitor);
-    visitor.value(
-      () => [...this.#missing],
-      (saved) => {
-        this.#missing.clear();
-        for (const job of saved) this.#missing.add(job);
-      },
-    );
-    this.#unbilledBlocks = visitor.number(this.#unbilledBlocks);
-  }
-
-  #endAll(nowUs: number): void {
-    const manager = this.#manager;
-    for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
-      if (this.#countsLoads && this.#isReload(job)) this.#unbilledBlocks++;
-      manager.complete(job, Outcome.LOADED, nowUs);
-    }
-  }
-
-  /** Seals end at once, with a digest that names the key; what moves goes over the links. */
-  #carry(nowUs: number): void {
-    const manager = this.#manager;
-    const flights = this.flights as Flights<JobId>;
-    const route = this.#route;
-    let moves = false;
-    for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
-      manager.route(job, route);
-      if (route.from === null) {
-        const { keys, keyAt: at } = route;
-        const digestLo = (keys[at] ^ keys[at + 2]) >>> 0;
-        manager.complete(job, Outcome.LOADED, nowUs, digestLo, (keys[at + 1] ^ keys[at + 3]) >>> 0);
-      } else {
-        this.#send(job, flights, nowUs);
-        moves = true;
-      }
-    }
-    if (moves) flights.depart();
-  }
-
-  /** Over the instance's own links, and where the shared tier is at their end over the server's too. */
-  #send(job: JobId, flights: Flights<JobId>, nowUs: number): void {
-    const route = this.#route;
-    const { from, to, keys, keyAt, bytes } = route;
-    if (this.#shared === null || (from !== this.#last && to !== this.#last)) {
-      flights.add(job, route);
-      return;
-    }
-    const { server, space, ranks } = this.#shared;
-    const isRead = from === this.#last;
-    const endUs = isRead
-      ? server.readEndUs(space, keys, keyAt, ranks * bytes, nowUs)
-      : server.writeEndUs(space, keys, keyAt, ranks * bytes, nowUs);
-    if (endUs !== undefined) {
-      flights.add(job, route, endUs);
-      return;
-    }
-    if (isRead) this.#missing.add(job);
-    flights.await(job, nowUs + Math.ceil(server.config.lookupUs));
-  }
-
-  #isReload(job: JobId): boolean {
-    this.#manager.route(job, this.#route);
-    const { from, to } = this.#route;
-    return from !== null && to === this.#top && from !== this.#top;
-  }
 }
 
 //  What an engine of the real scheduler and manager says of itself.

@@ -165,7 +165,7 @@ export class Instance {
     this.wake(nowUs);
   }
 
-  /** It is not to be completed: its row says what it has got. */
+  /** The request will not complete; its row keeps the tokens so far. */
   leave(request: SimRequest): void {
     this.#table.generatedTokens[request.number] = this.engine.generatedOf(request);
     this.times.forget(request, this.times.steps - 1);
@@ -222,9 +222,9 @@ export class Instance {
   }
 }
 
-//  What an instance is made of, what it asks of the simulation around it, and what it counts.
+//  Parts of an instance, the simulation around it, and its counters.
 
-/** What an instance asks of the simulation around it. */
+/** The simulation around an instance, as the instance sees it. */
 export interface InstanceHost {
   /** Last time that the simulation reaches. */
   readonly horizonUs: number;
@@ -249,11 +249,11 @@ export interface InstanceLimits {
   readonly maxModelTokens: number;
   /** Most requests in the batch. */
   readonly maxSequences: number;
-  /** What a request that gives way keeps of its tokens. */
+  /** Tokens that a preempted request keeps. */
   readonly preemption: PreemptionMode;
 }
 
-/** What an instance is, beside its engine. */
+/** Configuration of an instance beside its engine. */
 export interface InstanceConfig {
   readonly id: string;
   readonly role: Role;
@@ -298,8 +298,8 @@ function noCounts(): InstanceCounters {
   };
 }
 
-// What a step means for the rows of its requests: who joined the batch, gave way, got a first token or is
-// done, and when its client saw that.
+// Effects of a step on the rows of its requests: joined the batch, preempted, got a first token, done, and the
+// times at which their clients saw that.
 
 /** Weight of a new value in the running means of an instance. */
 const RECENT_WEIGHT = 0.1;
@@ -342,7 +342,7 @@ class StepBooks {
     for (let i = 0; i < admitted.length; i++) this.#admitted(admitted[i], nowUs);
   }
 
-  /** What comes of the step of that number, which ends at `endUs`. */
+  /** Settles the step of that number, which ends at `endUs`. */
   settled(step: EngineStep, number: number, endUs: number): void {
     const { leftOut, leaving, leavingTokens, started, finished, outputTokens } = step;
     for (let i = 0; i < leftOut.length; i++) (leftOut[i].skipped ??= []).push(number);

@@ -8,7 +8,7 @@ import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
 import { ManagerPort, type ManagerPortConfig } from '../../runtime/batching/kvPort.ts';
 import { Scheduler } from '../../runtime/batching/scheduler.ts';
 import { invariant } from '../../runtime/errors.ts';
-import { type DecisionSink, KVManager } from '../../runtime/index.ts';
+import { type DecisionSink, JobCarrier, KVManager } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { ManagerListener } from '../../runtime/manager/core.ts';
 import type { Sequence, SequenceId } from '../../runtime/manager/sequence.ts';
@@ -27,8 +27,6 @@ import {
   type EngineStep,
   type EngineTraffic,
   type InstanceEngine,
-  type InstanceShare,
-  JobEnds,
   type LoadTiming,
   linksOf,
   managerConfigOf,
@@ -37,6 +35,7 @@ import {
   tiersOf,
   trafficOf,
 } from './engine.ts';
+import { InstanceDriver, type InstanceShare } from './instanceDriver.ts';
 import { SideSequences } from './sideSequences.ts';
 import type { SimRequest } from './simRequest.ts';
 
@@ -59,7 +58,9 @@ export class SchedulerEngine implements InstanceEngine {
   readonly config: EngineConfig;
   readonly manager: KVManager;
   protected readonly scheduler: Scheduler<SimRequest>;
-  readonly #jobs: JobEnds;
+  readonly #driver: InstanceDriver;
+  /** To be called after each call of the manager that may have issued jobs. */
+  readonly #afterCall: (nowUs: number) => void;
   readonly #port: ChoosingPort;
   readonly #held: HeldBlocks;
   readonly #prefetches: boolean;
@@ -111,8 +112,15 @@ export class SchedulerEngine implements InstanceEngine {
     } = config;
     const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
     this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
-    this.#jobs = new JobEnds(this.manager, config, links, timeline, this.#shared);
-    const { afterCall } = this.#jobs;
+    const tiers = this.manager.tiers;
+    const driver = new InstanceDriver({ tiers, loads, links, shared: this.#shared }, timeline);
+    this.#driver = driver;
+    const carrier = new JobCarrier(this.manager, driver);
+    const afterCall = (now: number): void => {
+      driver.setNow(now);
+      carrier.submit();
+    };
+    this.#afterCall = afterCall;
     const nowUs = (): number => timeline.nowUs;
     this.#hits = this.manager.tiers.map(() => 0);
     const crowd = () => {
@@ -192,7 +200,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   traffic(): EngineTraffic {
-    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#jobs.flights);
+    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#driver.flights);
   }
 
   watchCache({ stored, removed }: CacheListener): void {
@@ -255,7 +263,7 @@ export class SchedulerEngine implements InstanceEngine {
     if (this.#held.awaitsAny) for (const request of plan.admitted) this.letGo(request, nowUs);
     for (const request of plan.admitted) this.#countHits(request);
     this.#sumUp(plan);
-    step.transferUs = this.#jobs.bill() + this.#loadAdapters(plan.admitted);
+    step.transferUs = this.#driver.bill() + this.#loadAdapters(plan.admitted);
     step.admitted = plan.admitted;
     step.leftOut = plan.leftOut;
     const { started, finished, outputTokens } = this.scheduler.stepEnded({}, nowUs);
@@ -308,12 +316,12 @@ export class SchedulerEngine implements InstanceEngine {
 
   transferred(flight: number): void {
     this.changes++;
-    this.#jobs.land(flight);
+    this.#driver.land(flight, this.manager);
   }
 
   visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
     this.manager.visitState(visitor);
-    this.#jobs.visitState(visitor);
+    this.#driver.visitState(visitor);
     this.#held.visitState(visitor);
     this.#side?.visitState(visitor);
     this.#adapters?.visitState(visitor);
@@ -356,7 +364,7 @@ export class SchedulerEngine implements InstanceEngine {
         nowUs,
       );
     }
-    this.#jobs.afterCall(nowUs);
+    this.#afterCall(nowUs);
   }
 
   /** A request asks to join the batch. Blocks that were loaded for it beforehand were found where they lay. */

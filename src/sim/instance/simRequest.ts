@@ -19,11 +19,11 @@ export class SimRequest implements RequestView, ServingRequest {
   readonly promptTokens: number;
   maxOutputTokens: number;
   readonly arrivalUs: number;
-  /** What an instance does of it: all, or with a hand-off its prompt or its output. */
+  /** The part that an instance serves: all of it, or with a hand-off its prompt or its output. */
   part: 'whole' | 'prefill' | 'decode' = 'whole';
   /** Lower is more urgent. */
   priority = 0;
-  /** By which it joins the batch, lower first, and gives way, higher first; NaN where no policy ranks. */
+  /** Rank in the queue: lower joins the batch first, higher is preempted first; NaN where no policy ranks. */
   queueRank: number = NaN;
   victimRank: number = NaN;
   /** Leading blocks that it found cached when it first joined a batch, or -1 before. */
@@ -370,7 +370,7 @@ export class TokenTimes {
     request.skipped = null;
   }
 
-  /** As `settle`, for a request that gives way and keeps its tokens; it may still end without completing. */
+  /** Settles a preempted request that keeps its tokens; it may still end without completing. */
   pause(request: SimRequest, last: number): void {
     const first = request.startedStep;
     if (first === -1) return;

@@ -18,7 +18,7 @@ import {
   type Peak,
 } from './physics.ts';
 
-/** What an engine adds to its kernels. */
+/** Time that an engine adds to its kernels. */
 export interface EngineOverhead {
   /** Norms, rotations, launches and gaps of one layer, µs. */
   readonly perLayerUs: number;
@@ -31,7 +31,7 @@ export interface EngineOverhead {
    * Bytes from which on a reduction goes round the ring in pieces, and not from each GPU to each in one go.
    */
   readonly ringSetupBytes: number;
-  /** What a reduction takes however small it is, beyond what is in `perLayerUs`, µs; 0 unless set. */
+  /** Least time of a reduction beyond its share in `perLayerUs`, µs; 0 unless set. */
   readonly reduceLatencyUs?: number;
 }
 

@@ -67,9 +67,9 @@ const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOpti
   draft: true,
 });
 
-/** Of one GPU, in GiB but for the blocks. */
+/** Memory of one GPU, in GiB, and its KV blocks. */
 export interface EngineMemory {
-  /** What the driver shows a process. */
+  /** Memory that the driver shows a process. */
   readonly visibleGib: number;
   readonly usableGib: number;
   readonly weightsGib: number;

@@ -20,7 +20,7 @@ export interface HybridLayers {
   readonly linearOutputs: number;
 }
 
-/** What is read of a configuration. */
+/** Keys of a configuration that are read. */
 interface LayerKeys {
   count(...keys: readonly string[]): number;
   text(key: string): string;

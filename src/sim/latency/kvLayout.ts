@@ -45,7 +45,7 @@ export function kvLayout(model: ModelConfig): KvLayout {
   };
 }
 
-/** What a sequence holds beside the blocks of its tokens, in blocks of as many tokens in all groups of full attention. */
+/** KV of a sequence beside the blocks of its tokens, counted in blocks of that many tokens in all groups of full attention. */
 export interface SideBlocks {
   /** Tokens of the window, and groups whose layers attend to it. */
   readonly windowTokens: number;

@@ -10,7 +10,7 @@ export interface LatencyModel {
   readonly backend: string;
   /** How long the engine takes for one step over a batch of these sums. */
   stepTimeUs(batch: BatchSums): number;
-  /** What a step time is made of, for people; the parts add up to the time before truncation and floor. */
+  /** Parts of a step time, for people; they add up to the time before truncation and floor. */
   explain(batch: BatchSums): readonly StepPart[];
   /** From arrival until the request may be scheduled. */
   queueingTimeUs(promptTokens: number): number;
@@ -32,7 +32,7 @@ export interface SpeculationChoice {
   readonly acceptance: number;
   /** Time in which a draft proposes one token a request, µs; 0 where a model does it, or for n-grams. */
   readonly draftUs: number;
-  /** What draws begin from. */
+  /** Seed of the draws. */
   readonly seed: string;
 }
 
@@ -112,7 +112,7 @@ export class BatchSums {
   decodeRequests: number = 0;
   /** Tokens in the caches of the decodes. */
   decodeContextTokens: number = 0;
-  /** Of these sums, what layers of a sliding window see; all of it with a window of 0. */
+  /** The part of these sums that layers of a sliding window see; all of it with a window of 0. */
   prefillWindowPairs2: number = 0;
   prefillWindowCachedTokens: number = 0;
   decodeWindowTokens: number = 0;

@@ -13,7 +13,7 @@ import { type BatchSums, type LatencyModel, type StepPart, toStepTicks, toTicks 
 /** The beta coefficients in their order, in µs each. */
 export const linearTerms = ['step', 'prefillToken', 'decode', 'contextToken', 'causalPair'] as const;
 
-/** What the coefficients multiply, in the order of `linearTerms`. */
+/** The factors of the coefficients, in the order of `linearTerms`. */
 export function linearFeatures(batch: BatchSums): number[] {
   return [
     1,

@@ -10,7 +10,7 @@ import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 import { type HybridLayers, readHybridLayers } from './hybridLayers.ts';
 
-// Of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
+// Configuration of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
 // ignored.
 
 /** Architecture of one model. Sizes are in elements; 0 stands for "absent" only where a field says so. */
@@ -72,7 +72,7 @@ export interface ModelConfig {
 interface LatentProjections {
   /** Width of the compressed queries; 0 where they are not compressed. */
   readonly queryRank: number;
-  /** Of one head: the part of a query or key without position, and a value. */
+  /** Size per head of the part of a query or key without position, and of a value. */
   readonly plainHeadDim: number;
   readonly valueHeadDim: number;
 }
@@ -188,7 +188,7 @@ function bitsByMethod(quantization: SpecNode): number {
   return flag('4bit') ? 4 : flag('8bit') ? 8 : 0;
 }
 
-/** What scales and zero points of groups add to a weight, in bytes. */
+/** Bytes that scales and zero points of groups add to a weight. */
 function groupBytes(quantization: SpecNode): number {
   const method = quantization.text('quant_method').toLowerCase();
   if (['gptq', 'awq', 'auto-round', 'auto_round'].includes(method)) {
@@ -382,7 +382,7 @@ export function layerSplit(model: ModelConfig, prefix: boolean): { moe: number; 
   return { moe, dense: model.layers - moe };
 }
 
-// What a latency model knows about a GPU, read from a data file of ours or from one entry of upstream's
+// Figures of a GPU that latency models use, read from a data file of ours or from one entry of upstream's
 // `hardware_config.json`. Every number is checked; an unknown key is an error with the nearest known one.
 
 export interface Hardware {
@@ -405,11 +405,11 @@ export interface Hardware {
   readonly interconnectGbPerS: number;
   /** Share of that bandwidth which a reduction reaches on this link, for coefficients of another link; 0: theirs. */
   readonly reduceEfficiency: number;
-  /** What a reduction takes on this link however small it is, beyond what is in a layer's time on NVLink, µs. */
+  /** Least time of a reduction on this link, beyond its share in a layer's time on NVLink, µs. */
   readonly reduceLatencyUs: number;
 }
 
-/** What a data sheet may say of a GPU, in any of the units here. */
+/** Range of a data sheet's figure, in any of the units here. */
 const figure = { min: 1e-4, max: 1e7 } as const;
 
 function readOurs(node: SpecNode): Hardware {

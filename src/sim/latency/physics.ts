@@ -46,9 +46,9 @@ export interface EngineShape {
   readonly expertGpus: number;
   /** Tokens that go to the busiest of them, over the mean: a step takes as long as that GPU. */
   readonly expertImbalance: number;
-  /** Of one token, one GPU, all layers that attend to their whole context. */
+  /** KV bytes of one token on one GPU, over all layers that attend to their whole context. */
   readonly kvBytesPerToken: number;
-  /** Of one pair of a token and one before it, one GPU, all those layers: scores and weighted sum. */
+  /** Operations of one GPU for one pair of a token and an earlier one, over all those layers: scores and weighted sum. */
   readonly attentionFlopsPerPair: number;
   /** The same of the layers that attend to a sliding window, and its tokens; 0 without any. */
   readonly windowTokens: number;
@@ -205,7 +205,7 @@ export function expertsTouched(shape: EngineShape, tokens: number): number {
 // touches them.
 
 export interface PhysicalWork {
-  /** Of one GPU. */
+  /** Operations on one GPU. */
   readonly flops: number;
   readonly bytes: number;
 }

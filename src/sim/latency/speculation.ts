@@ -42,7 +42,7 @@ export class SpeculativeSteps {
   readonly #choice: SpeculativeDecoding;
   readonly #random: GoRandom;
   readonly #seed: bigint;
-  /** By j: the chance that more than j proposed tokens are accepted. */
+  /** The chance that more than j proposed tokens are accepted, by j. */
   readonly #above: readonly number[];
   readonly #sums: BatchSums;
   readonly #decodes: BatchSums;

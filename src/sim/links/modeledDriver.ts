@@ -10,7 +10,7 @@ import type { ResolvedConfig } from '../../runtime/manager/config.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
-import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
+import type { Completion, EndListener, IssuedJobs, TransferDriver } from '../../runtime/tier/driver.ts';
 import { linkName, Outcome, type Tier } from '../../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import { VirtualClock } from '../kernel/clock.ts';
@@ -279,8 +279,8 @@ export class ModeledDriver implements TransferDriver {
     this.#listener = listener;
   }
 
-  submit(transfers: readonly Transfer[]): void {
-    for (const transfer of transfers) this.#send(transfer);
+  submit(jobs: IssuedJobs): void {
+    for (let job = jobs.nextJob(); job !== 0; job = jobs.nextJob()) this.#send(jobs.transfer(job));
     this.#flights.depart();
   }
 

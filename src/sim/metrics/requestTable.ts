@@ -172,7 +172,7 @@ const PAGE_BITS = 6;
 const PAGE = 1 << PAGE_BITS;
 
 export class ValueCounts {
-  /** By page of values: its place in `counts`, 0 for none. There may be a thousand of these objects. */
+  /** The place in `counts` of each page of values, 0 for none. There may be a thousand of these objects. */
   readonly #places: Uint16Array = new Uint16Array(DENSE >> PAGE_BITS);
   #counts: Float64Array = new Float64Array(8 * PAGE);
   #pages = 0;

@@ -59,7 +59,7 @@ export function percentile(sorted: Float64Array, p: number): number {
   return sorted[lower] + (rank - lower) * (sorted[upper] - sorted[lower]);
 }
 
-/** What a list looks like. Sorts it in place. */
+/** Summarizes a list. Sorts it in place. */
 export function summarize(values: Float64Array): Summary {
   requireShapes({ values }, { values: 'bytes' });
   values.sort();

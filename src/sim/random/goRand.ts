@@ -184,7 +184,7 @@ function rejectionLimit(bound: number): number {
 // its 5 kB register exists only while it is in the pool. An owner that was put out is seated again by passing
 // over the words that it had consumed. The values drawn never depend on the size of the pool.
 
-/** What the pool keeps in its owner: the name of the stream, and the seat while it has one. */
+/** The pool's record in a stream's owner: the name of the stream, and its seat while it has one. */
 export interface PooledStream {
   readonly seed: bigint;
   position: number;

@@ -285,7 +285,7 @@ interface RegisterExports {
   readonly s: (x: bigint) => void;
 }
 
-/** What this module uses of WebAssembly, which the standard library types do not declare. */
+/** The part of WebAssembly that this module uses; the standard library types do not declare it. */
 interface SimdWebAssembly {
   validate(bytes: Uint8Array): boolean;
   Module: new (bytes: Uint8Array) => object;
@@ -308,7 +308,7 @@ const machine = build();
 /** Whether this engine runs the module. */
 export const hasSimdRegister: boolean = machine !== undefined;
 
-/** As `advanceRegister`; call only where `hasSimdRegister`. */
+/** `advanceRegister` by SIMD; call only where `hasSimdRegister`. */
 export function advanceRegisterSimd(words: Int32Array, limit: number, blocks: number): number {
   const { words: memory, exports } = machine!;
   memory.set(words);
@@ -317,7 +317,7 @@ export function advanceRegisterSimd(words: Int32Array, limit: number, blocks: nu
   return rejected;
 }
 
-/** As `seedRegister`; call only where `hasSimdRegister`. */
+/** `seedRegister` by SIMD; call only where `hasSimdRegister`. */
 export function seedRegisterSimd(words: Int32Array, residue: number): void {
   const { words: memory, exports } = machine!;
   exports.s((BigInt(residue) * (MULTIPLIER ** WARM_UP % SIMD_MODULUS)) % SIMD_MODULUS);

@@ -20,7 +20,7 @@ export interface ArrivalSpec {
   readonly cv?: number;
   readonly shape?: number;
   readonly scale?: number;
-  /** Of `periodic`: by which share of the period an arrival may be early or late, together. */
+  /** For `periodic`: the share of the period within which an arrival varies, early and late together. */
   readonly jitter?: number;
 }
 

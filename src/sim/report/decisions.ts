@@ -15,7 +15,7 @@ import { ScaleRecords } from './scaling.ts';
 export interface DecisionSummary {
   readonly admitted: number;
   readonly rejected: number;
-  /** By instance number. */
+  /** Targets by instance number. */
   readonly targets: ReadonlyMap<number, number>;
   readonly meanRegret: number;
   readonly maxRegret: number;

@@ -532,7 +532,7 @@ function requestRows(
     .sort((a, b) => a.arrived_at - b.arrived_at || (a.requestID < b.requestID ? -1 : 1));
 }
 
-// What became of requests that have targets: each of them attained, missed or was turned away.
+// Requests that have targets: each of them attained, missed or was turned away.
 
 /** Counts of requests; `attained`, `missed` and `rejected` come to `injected`. */
 export interface Attained {

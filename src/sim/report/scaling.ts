@@ -17,9 +17,9 @@ export interface ScaleRecord extends ScaleChange {
 }
 
 export class ScaleRecords {
-  /** By configuration: its last decision, which orders replicas after it. */
+  /** The last decision of each configuration; replicas are ordered by it. */
   readonly #last = new Map<string, ScaleRecord>();
-  /** By configuration and replica: the decision that ordered it. */
+  /** The decision that ordered each replica, by configuration and replica. */
   readonly #orders = new Map<string, ScaleRecord>();
 
   scaled(change: ScaleChange): ScaleRecord {
@@ -52,7 +52,7 @@ export class ScaleRecords {
   }
 }
 
-// What the autoscaler of each configuration came to over a run: its decisions, and how many replicas it had.
+// Scaling of each configuration over a run: decisions of its autoscaler, and numbers of replicas.
 
 export interface ScalingOf {
   readonly configId: string;

@@ -24,7 +24,7 @@ export interface TransferMetrics {
   readonly stepTransferUs: number;
 }
 
-/** What requests that joined a batch found, over all instances: hits by tier and misses are the lookups. */
+/** Lookups of requests that joined a batch, over all instances: hits by tier, and misses. */
 export interface CacheMetrics {
   /** Blocks that requests came to hold: found, or opened to be computed. Blocks that a hand-off brought are not counted. */
   readonly lookups: number;
@@ -116,9 +116,9 @@ export function tierShares(instances: readonly (readonly TierReport[])[]): Reado
 
 export interface OccupancySample {
   readonly timeUs: number;
-  /** By tier, HBM first: share in use, over all instances. */
+  /** Share in use of each tier, HBM first, over all instances. */
   readonly shares: readonly number[];
-  /** By tier: blocks that requests found there since the start. */
+  /** Blocks that requests found in each tier since the start. */
   readonly hits: readonly number[];
   /** Blocks that were opened to be computed since the start. */
   readonly openedBlocks: number;
@@ -193,7 +193,7 @@ const REQUESTS_MIN = 4;
 
 export class Spread implements SimulationObserver {
   readonly readsScores = false;
-  /** By instance number: requests that were routed there, as a whole or for one of their parts. */
+  /** Requests routed to each instance, by its number: whole ones or one of their parts. */
   readonly #routed: number[] = [];
 
   routing(_request: SimRequest, decision: RoutingDecision | null): void {

@@ -9,6 +9,7 @@ import {
   Tier,
   type Transfer,
 } from '../../../src/runtime/index.ts';
+import { issuedJobs } from '../../../src/runtime/tier/driver.ts';
 import { StandInDevice, StandInDisk } from '../../../src/testing/faults.ts';
 import { patternItem } from '../../../src/testing/index.ts';
 
@@ -39,19 +40,21 @@ async function load(
     });
   });
   engine.submit(
-    items.map(
-      ({ slot, key, digest }): Transfer => ({
-        job: (slot + 1) as JobId,
-        kind: 'move',
-        source: { tier: Tier.NVME, slot, generation: 1 },
-        target: { tier: Tier.HBM, slot: 8 + slot, generation: 1 },
-        sizeClass: 0,
-        bytes: 4096,
-        key,
-        digest,
-        priority: JobPriority.DEMAND_LOAD,
-        deadlineUs: Number.POSITIVE_INFINITY,
-      }),
+    issuedJobs(
+      items.map(
+        ({ slot, key, digest }): Transfer => ({
+          job: (slot + 1) as JobId,
+          kind: 'move',
+          source: { tier: Tier.NVME, slot, generation: 1 },
+          target: { tier: Tier.HBM, slot: 8 + slot, generation: 1 },
+          sizeClass: 0,
+          bytes: 4096,
+          key,
+          digest,
+          priority: JobPriority.DEMAND_LOAD,
+          deadlineUs: Number.POSITIVE_INFINITY,
+        }),
+      ),
     ),
   );
   await over;

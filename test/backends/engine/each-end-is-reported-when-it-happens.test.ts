@@ -12,16 +12,18 @@ import {
   type TierStore,
   type Transfer,
 } from '../../../src/runtime/index.ts';
+import { issuedJobs } from '../../../src/runtime/tier/driver.ts';
 import { StandInDevice, StandInDisk, settled } from '../../../src/testing/faults.ts';
 
 const shape = poolShape(8, 64, [64]);
 
-function move(job: number, from: Tier, to: Tier, deadlineUs: number = Number.POSITIVE_INFINITY): Transfer {
+/** A move of the block in that slot; its job is the slot's number plus 1, since a queue says 0 when it is empty. */
+function move(slot: number, from: Tier, to: Tier, deadlineUs: number = Number.POSITIVE_INFINITY): Transfer {
   return {
-    job: job as JobId,
+    job: (slot + 1) as JobId,
     kind: 'move',
-    source: { tier: from, slot: job, generation: 1 },
-    target: { tier: to, slot: job, generation: 1 },
+    source: { tier: from, slot, generation: 1 },
+    target: { tier: to, slot, generation: 1 },
     sizeClass: 0,
     bytes: 64,
     key: new Uint32Array(4),
@@ -64,21 +66,23 @@ class HeldDisk extends StandInDisk {
   };
 }
 
-const jobs = (ends: readonly Completion[]): number[] => ends.map(({ job }) => job);
+const slotsOf = (ends: readonly Completion[]): number[] => ends.map(({ job }) => job - 1);
 
 it('a load that was submitted behind a slow write ends before it; writes of one batch end one by one', async () => {
   const disk = new HeldDisk(shape);
   const { engine, ends } = await world(disk);
-  engine.submit([move(0, Tier.DDR, Tier.NVME), move(1, Tier.DDR, Tier.NVME), move(2, Tier.DDR, Tier.HBM)]);
+  engine.submit(
+    issuedJobs([move(0, Tier.DDR, Tier.NVME), move(1, Tier.DDR, Tier.NVME), move(2, Tier.DDR, Tier.HBM)]),
+  );
   expect(ends, 'nothing ends inside submit').toEqual([]);
   await settled();
-  expect(jobs(ends)).toEqual([2]);
+  expect(slotsOf(ends)).toEqual([2]);
   disk.held.get(1)?.();
   await settled();
-  expect(jobs(ends)).toEqual([2, 1]);
+  expect(slotsOf(ends)).toEqual([2, 1]);
   disk.held.get(0)?.();
   await settled();
-  expect(jobs(ends)).toEqual([2, 1, 0]);
+  expect(slotsOf(ends)).toEqual([2, 1, 0]);
   expect(engine.inFlight).toBe(0);
 });
 
@@ -94,7 +98,7 @@ it('blocks between file and device go on one by one as they arrive, through fewe
   }));
   await disk.write(items);
   const { engine, ends, hbm } = await world(disk);
-  engine.submit(items.map(({ slot }) => move(slot, Tier.NVME, Tier.HBM)));
+  engine.submit(issuedJobs(items.map(({ slot }) => move(slot, Tier.NVME, Tier.HBM))));
   while (engine.inFlight > 0) await settled();
   expect(ends.every(({ outcome }) => outcome === Outcome.LOADED)).toBe(true);
   for (const { slot } of items) expect(hbm.bytesAt(slot)[63]).toBe(slot + 7);
@@ -103,7 +107,7 @@ it('blocks between file and device go on one by one as they arrive, through fewe
 it('a job whose deadline passed before it began ends as timed out, and not inside submit', async () => {
   const { engine, ends, clock } = await world(new StandInDisk(shape));
   clock.nowMs = 10;
-  engine.submit([move(0, Tier.DDR, Tier.HBM, 5_000)]);
+  engine.submit(issuedJobs([move(0, Tier.DDR, Tier.HBM, 5_000)]));
   expect(ends).toEqual([]);
   await settled();
   expect(ends.map(({ outcome }) => outcome)).toEqual([Outcome.TIMED_OUT]);
@@ -119,15 +123,17 @@ it('a copy within the device is a job like others, also of a block that is still
     source: { tier: Tier.HBM, slot: 3, generation: 4 },
     unsealed: true,
   };
-  engine.submit([
-    copy,
-    { ...copy, job: 2 as JobId, target: { tier: Tier.HBM, slot: 2, generation: 1 }, unsealed: false },
-  ]);
+  engine.submit(
+    issuedJobs([
+      copy,
+      { ...copy, job: 3 as JobId, target: { tier: Tier.HBM, slot: 2, generation: 1 }, unsealed: false },
+    ]),
+  );
   await settled();
   expect(hbm.bytesAt(1)[0]).toBe(9);
   const outcomes = new Map(ends.map(({ job, outcome }) => [job as number, outcome]));
-  expect(outcomes.get(1)).toBe(Outcome.LOADED);
-  expect(outcomes.get(2), 'a sealed source has to be what the store knows').not.toBe(Outcome.LOADED);
+  expect(outcomes.get(2)).toBe(Outcome.LOADED);
+  expect(outcomes.get(3), 'a sealed source has to be what the store knows').not.toBe(Outcome.LOADED);
 });
 
 it('a store that rejects, against its contract, fails its own jobs and no others; so does a tier without a store', async () => {
@@ -135,9 +141,11 @@ it('a store that rejects, against its contract, fails its own jobs and no others
     write: () => Promise.reject(new Error('out of order')),
   });
   const { engine, ends } = await world(broken, true);
-  engine.submit([move(0, Tier.DDR, Tier.NVME), move(1, Tier.DDR, Tier.HBM), move(2, Tier.DDR, Tier.REMOTE)]);
+  engine.submit(
+    issuedJobs([move(0, Tier.DDR, Tier.NVME), move(1, Tier.DDR, Tier.HBM), move(2, Tier.DDR, Tier.REMOTE)]),
+  );
   while (engine.inFlight > 0) await settled();
-  const of = (job: number): Completion | undefined => ends.find((end) => end.job === job);
+  const of = (slot: number): Completion | undefined => ends.find((end) => end.job === slot + 1);
   expect(of(0)).toMatchObject({ outcome: Outcome.REFUSED, reason: expect.stringContaining('out of order') });
   expect(of(1)?.outcome).toBe(Outcome.CORRUPT);
   expect(of(2)).toMatchObject({

@@ -123,6 +123,28 @@ if (!hasRedis) {
       expect((await one.read([emptyItem(item)]))[0].outcome).toBe(Outcome.LOADED);
     });
 
+    it('fetches no more of a record than it has, however long it was made', async () => {
+      const options = optionsOf({ generation: ++generation });
+      await using store = await RemoteStore.open(shape, options);
+      const items = [0, 1].map((page) => patternItem(shape, page * shape.slotsPerPageMax, 0, 1));
+      expect((await store.write(items)).map(({ outcome }) => outcome)).toEqual([0, 0]);
+      const codec = new RecordCodec({ secretKey, layout, generation });
+      const [longer, byOne] = items.map(({ key }) => codec.nameOf(key));
+      await server.ask('SETRANGE', longer, String(2 ** 27), 'x'); // its head stays what it was
+      await server.ask('APPEND', byOne, 'x');
+      const sent = async (): Promise<number> => {
+        const info = (await server.ask('INFO', 'stats')).toString();
+        return Number(/total_net_output_bytes:(\d+)/.exec(info)?.[1]);
+      };
+      const before = await sent();
+      const ends = await store.read(items.map((item) => emptyItem(item)));
+      expect((await sent()) - before).toBeLessThan(2 ** 18);
+      expect(ends.map(({ outcome }) => outcome)).toEqual([Outcome.CORRUPT, Outcome.CORRUPT]);
+      // both are gone, so that the next write mends them
+      expect((await server.ask('EXISTS', longer, byOne)).toString()).toContain('0');
+      expect((await store.write(items)).map(({ outcome }) => outcome)).toEqual([0, 0]);
+    });
+
     it('refuses writes beyond the memory that they may take, and goes on afterwards', async () => {
       const one = optionsOf({ generation: ++generation, writeBytesMax: 3 * 9000 });
       await using store = await RemoteStore.open(shape, one);

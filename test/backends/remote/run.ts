@@ -112,8 +112,8 @@ if (unverifiedWrong === 0 && blocks >= 100_000) {
 /** What a tier without authenticators would take for the block of a plain record. */
 async function unverifiedBytes({ key }: StoreItem): Promise<Uint8Array | undefined> {
   try {
-    const record = await bare.get(codec.nameOf(key));
-    if (record === undefined || record.length < HEADER_BYTES + BLOCK_BYTES) return undefined;
+    const record = await bare.first(codec.nameOf(key), HEADER_BYTES + BLOCK_BYTES);
+    if (record.length < HEADER_BYTES + BLOCK_BYTES) return undefined;
     return new Uint8Array(record.subarray(HEADER_BYTES, HEADER_BYTES + BLOCK_BYTES));
   } catch (error) {
     if (error instanceof RemoteFault) return undefined;

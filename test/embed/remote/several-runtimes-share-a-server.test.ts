@@ -2,7 +2,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
+import {
+  HEADER_BYTES,
+  RECORD_OVERHEAD_BYTES,
+  RecordCodec,
+} from '../../../src/backends/remote/sealedRecord.ts';
 import { KVRuntime, type KVRuntimeConfig } from '../../../src/index.ts';
 import { type MetricSample, metrics, watchRuntime } from '../../../src/metrics/index.ts';
 import { LogReader, LogWriter, layoutFingerprint, replayLog, tierName } from '../../../src/runtime/index.ts';
@@ -20,8 +24,8 @@ import { ask, blocks, layout, promptBlocks } from '../liveRuntime.ts';
 
 const secretKey = new Uint8Array(32).fill(7);
 const whole = promptBlocks * layout.blockTokens;
-/** Of four records each. */
-const forgedRounds = sized(10, 25);
+/** Of four records each: every kind once, or 700 records. */
+const forgedRounds = sized(17, 175);
 const patient = { deadlineMs: 60_000, lookupMs: 60_000, connectMs: 60_000 };
 
 if (!hasRedis) sayRedisIsAbsent('several runtimes share a server');
@@ -199,8 +203,9 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     expect(await ask(other, 4)).toEqual({ cachedTokens: 0, right: true });
   });
 
-  it(`accepts none of ${4 * forgedRounds} forged, swapped, cut or replayed records`, async () => {
-    const codec = new RecordCodec({ secretKey, layout: layoutFingerprint(layout), generation: 0 });
+  it(`accepts none of ${4 * forgedRounds} forged, swapped, cut, replayed or oversized records`, async () => {
+    const identity = { secretKey, layout: layoutFingerprint(layout), generation: 0 };
+    const codec = new RecordCodec(identity);
     await using writer = await open();
     const seed = testSeed(20_401);
     const random = new SeededRandom(seed);
@@ -211,23 +216,73 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
       return kept.split(' ').filter((name) => name !== '');
     };
     expect(codec.nameOf(new Uint32Array(4))).toMatch(/^tierkv:1:[0-9a-f]{32}$/);
+    const key = new Uint32Array(4).fill(5);
+    const digest = { lo: 1, hi: 2 };
+    /** A record that is right in itself, made by another secret, layout or generation. */
+    const madeBy = (other: object) => (old: Buffer) =>
+      new RecordCodec({ ...identity, ...other }).seal({
+        key,
+        digest,
+        bytes: new Uint8Array(old.length - RECORD_OVERHEAD_BYTES),
+      });
+    /** A record with a byte changed, from `from` to `to` of it. */
+    const changed = (from: number, to: (length: number) => number) => (old: Buffer) => {
+      const now = Buffer.from(old);
+      now[from + random.below(to(now.length) - from)] ^= 1 + random.below(255);
+      return now;
+    };
+    const replaced = (at: number, bytes: Buffer) => (old: Buffer) =>
+      Buffer.concat([old.subarray(0, at), bytes, old.subarray(at + bytes.length)]);
+    /** How a record is forged from what lies there, and what lies beside it; or what the server is asked. */
+    const kinds: readonly (readonly [
+      string,
+      (old: Buffer, other: Buffer) => Buffer | readonly (readonly string[])[],
+    ])[] = [
+      ['a byte of its magic or version', changed(0, () => 6)],
+      ['its flags', changed(6, () => 8)],
+      ['a byte of its salt', changed(8, () => 24)],
+      ['a byte of its facts', changed(24, () => 112)],
+      ['a byte of the head’s authenticator', changed(112, () => HEADER_BYTES)],
+      ['a byte of its payload', changed(HEADER_BYTES, (length) => length - 16)],
+      ['a byte of its authenticator', (old) => changed(old.length - 16, (length) => length)(old)],
+      ['the record of another block', (_, other) => other],
+      [
+        'its own head before the payload of another',
+        (old, other) => replaced(0, old.subarray(0, HEADER_BYTES))(other),
+      ],
+      ['cut', (old) => old.subarray(0, random.below(old.length))],
+      ['of another secret', madeBy({ secretKey: new Uint8Array(32).fill(8) })],
+      ['of another layout', madeBy({ layout: 'other' })],
+      ['of another generation', madeBy({ generation: 1 })],
+      ['random', (old) => Buffer.from(Array.from(old, () => random.below(256)))],
+      ['a byte longer', (old) => Buffer.concat([old, Buffer.of(0)])],
+      ['32 MiB longer', () => [['SETRANGE', 'NAME', String(2 ** 25), 'x']]],
+      [
+        'of another type',
+        () => [
+          ['DEL', 'NAME'],
+          ['RPUSH', 'NAME', 'x'],
+        ],
+      ],
+    ];
+    expect(kinds).toHaveLength(17);
     let refused = 0;
     for (let round = 0; round < forgedRounds; round++) {
+      const [kind, forge] = kinds[round % kinds.length];
+      const where = `${kind}, round ${round}, seed ${seed}`;
       await server.ask('FLUSHALL');
       await ask(writer, 100 + round);
       const names = await namesOf();
-      // the first blocks of other rounds are valid records of other names: swapped and replayed ones
       const old = await Promise.all(names.map((name) => server.ask('GET', name)));
       for (const [i, name] of names.entries()) {
-        const forged = Buffer.from(old[(i + (round % 2)) % names.length]);
-        if (round % 4 === 0) forged[random.below(forged.length)] ^= 1 + random.below(255);
-        if (round % 4 === 2) await server.ask('SET', name, forged.subarray(0, random.below(forged.length)));
-        else await server.ask('SET', name, forged);
+        const forged = forge(old[i], old[(i + 1) % names.length]);
+        const asked = Buffer.isBuffer(forged) ? [['SET', name, forged]] : forged;
+        for (const words of asked) await server.ask(...words.map((word) => (word === 'NAME' ? name : word)));
       }
       await using reader = await open();
       const { cachedTokens, right } = await ask(reader, 100 + round);
-      expect(right, `round ${round}, seed ${seed}`).toBe(true);
-      expect(cachedTokens, `round ${round}, seed ${seed}`).toBe(0);
+      expect(right, where).toBe(true);
+      expect(cachedTokens, where).toBe(0);
       refused += names.length;
     }
     expect(refused).toBe(4 * forgedRounds);

@@ -169,3 +169,8 @@ export async function until(holds: () => boolean, what: string): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
+
+/** A page of the operators' port, for the holder of its key. */
+export async function operatorPage(gateway: Gateway, path: string, method = 'GET'): Promise<Response> {
+  return fetch(gateway.operatorUrl + path, { method, headers: { authorization: 'Bearer admin' } });
+}

@@ -8,7 +8,17 @@ import { describe, expect, it } from 'vitest';
 import type { Gateway } from '../../../src/gateway/index.ts';
 import { gatewayMetrics, prometheus, ValueHistogram } from '../../../src/metrics/index.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
-import { ask, echo, gatewayOf, streamedEcho, TestBackend, textOf, until, wellMetrics } from './backends.ts';
+import {
+  ask,
+  echo,
+  gatewayOf,
+  operatorPage,
+  streamedEcho,
+  TestBackend,
+  textOf,
+  until,
+  wellMetrics,
+} from './backends.ts';
 
 /** Names of metrics that a test has moved so far, without `tierkv_gateway_`. */
 const moved = new Set<string>();
@@ -123,7 +133,7 @@ describe('requests', () => {
       const series = `tierkv_gateway_refused_total{why="${code}"} 1`;
       const names = await moves(gateway, async () => expect((await act()).status).toBe(status));
       expect(names.filter((each) => each !== 'backend_report_age_seconds')).toEqual(['refused_total']);
-      expect(await (await fetch(`${gateway.url}/metrics`)).text()).toContain(series);
+      expect(await (await operatorPage(gateway, '/metrics')).text()).toContain(series);
     }
     const head = async (text: string): Promise<string> =>
       new Promise((resolve) => {
@@ -243,7 +253,7 @@ it('and there are no others; the pages have each, with its help', async () => {
     shadows: [{ name: 'a "b"', bundle: bundleOf({ admission: rejecting }) }],
   });
   await ask(gateway, 'p');
-  const text = await (await fetch(`${gateway.url}/metrics`)).text();
+  const text = await (await operatorPage(gateway, '/metrics')).text();
   for (const { name, help, kind } of gatewayMetrics) {
     expect(text).toContain(`# HELP ${name} ${help}\n# TYPE ${name} ${kind}\n`);
   }
@@ -276,7 +286,7 @@ it.skipIf(!hasPromtool)('promtool is content with the page', async () => {
   await using a = await TestBackend.open(echo);
   await using gateway = await gatewayOf([a]);
   await ask(gateway, 'p');
-  const input = await (await fetch(`${gateway.url}/metrics`)).text();
+  const input = await (await operatorPage(gateway, '/metrics')).text();
   const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input, encoding: 'utf8' });
   expect([status, `${stdout}${stderr}`]).toEqual([0, '']);
 });

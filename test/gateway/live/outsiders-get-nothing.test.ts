@@ -243,7 +243,9 @@ it('neither log nor trace has a key, a prompt, an answer or a name of a session'
     await ask(gateway, 'p', {}, { authorization: 'Bearer key-of-a-stranger' });
     const all =
       JSON.stringify([gateway.counts, gateway.notes]) +
-      (await (await fetch(`${gateway.url}/metrics`)).text());
+      (await (
+        await fetch(`${gateway.operatorUrl}/metrics`, { headers: { authorization: 'Bearer admin-key' } })
+      ).text());
     for (const secret of secrets) expect(all).not.toContain(secret);
   }
   for (const file of [log, trace]) {

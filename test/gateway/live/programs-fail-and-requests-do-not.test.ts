@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { compareShadows, replayLog } from '../../../src/gateway/index.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
-import { ask, echo, gatewayOf, TestBackend, textOf } from './backends.ts';
+import { ask, echo, gatewayOf, operatorPage, TestBackend, textOf } from './backends.ts';
 
 const program = (language: string, source: string) =>
   bundleOf({ routing: { type: 'code', language, source } });
@@ -42,7 +42,7 @@ describe('a program that fails costs no request, and is counted', () => {
       [`routing ${kind}`]: 5,
       'routing resting': 3,
     });
-    const metrics = await (await fetch(`${gateway.url}/metrics`)).text();
+    const metrics = await (await operatorPage(gateway, '/metrics')).text();
     expect(metrics).toContain(`tierkv_gateway_policy_fallbacks_total{what="routing ${kind}"} 5`);
   });
 

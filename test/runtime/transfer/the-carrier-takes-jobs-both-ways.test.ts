@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import {
   type Completion,
   type EndListener,
+  type IssuedJobs,
   JobCarrier,
   KVManager,
   Outcome,
@@ -18,8 +19,8 @@ class Driver implements TransferDriver {
     return 0;
   }
 
-  submit(transfers: readonly Transfer[]): void {
-    this.flights.push(...transfers);
+  submit(jobs: IssuedJobs): void {
+    for (let job = jobs.nextJob(); job !== 0; job = jobs.nextJob()) this.flights.push(jobs.transfer(job));
   }
 
   onEnd(listener: EndListener): void {

@@ -15,7 +15,7 @@ import { fitAttention, fitGemm, type KernelTables } from './kernelFit.ts';
 import { minimise, type StepPrediction } from './linearFit.ts';
 import { batchOf, type StepRecord } from './stepRecords.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Shapes that callers must pass, by the names of parameters. */
 const inputShapes = {
   hardware: { name: 'text', peakTflops: 'number' },
   tables: { gemm: 'array', prefill: 'array' },
@@ -152,7 +152,7 @@ export function fitEngine(
 }
 
 export interface Fold {
-  /** What was kept out of the fit. */
+  /** Measurements that were kept out of the fit. */
   readonly heldOut: string;
   readonly coefficients: CalibratedCoefficients;
   readonly predictions: readonly RecordPrediction[];

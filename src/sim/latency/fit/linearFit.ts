@@ -216,7 +216,7 @@ export function scoresBy<T extends StepPrediction>(
   return new Map([...groups].map(([name, group]) => [name, scoreOf(group)]));
 }
 
-/** What a step mostly does, by its new prompt tokens. */
+/** The main work of a step, by its new prompt tokens. */
 export const regimes = ['decode', 'small prefill', 'large prefill'] as const;
 export type Regime = (typeof regimes)[number];
 

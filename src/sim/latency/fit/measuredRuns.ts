@@ -30,7 +30,7 @@ export interface MeasuredRunFile {
   readonly taken: TakenColumns;
 }
 
-/** Of all requests together: a fit replays the run some hundred times. */
+/** Most tokens of all requests together: a fit replays the run some hundred times. */
 const maxTokens = 10_000_000;
 
 /**

@@ -44,7 +44,7 @@ export function replayRun(
   return replayRequests(run.requests, model, run.limits, ended);
 }
 
-/** What a fit moves. Shares are of the GPU's peaks, in (0, 1]. */
+/** Values that a fit moves. Shares are of the GPU's peaks, in (0, 1]. */
 interface RunValues {
   readonly streaming: number;
   readonly compute: number;
@@ -142,7 +142,7 @@ function fitDistance(
   return ofMeansToo ? ofRequests + meansWeight * ofMeans : ofRequests;
 }
 
-/** What a step takes beyond its kernels, at most: more is another cause. */
+/** Most time of a step beyond its kernels, µs; more has another cause. */
 const mostOverheadUs = 1e7;
 
 /** Factors of the shares and of the overhead from which searches begin. */
@@ -294,7 +294,7 @@ function fitWide(
   return { values: moved(found.values), loss: found.loss };
 }
 
-/** What linear terms of a step mean for the GPU. */
+/** Derives the GPU's values from linear terms of a step. */
 function valuesFrom(
   beta: readonly number[],
   shape: EngineShape,

@@ -28,7 +28,7 @@ export interface BatchLimits {
 
 interface Running {
   readonly index: number;
-  /** What has to be computed before the next token: the prompt, and after giving way also what was generated. */
+  /** Tokens to compute before the next token: the prompt, and after a preemption the generated ones too. */
   promptTokens: number;
   readonly outputTokens: number;
   progressTokens: number;

@@ -43,11 +43,11 @@ const engineColumns = [
 /** Tokens of a KV block where nothing else is said: vLLM's default. */
 export const usualBlockTokens = 16;
 
-/** What a step or a run can have at most: requests in a batch, tokens of it, GPUs of an engine. */
+/** Bounds of a step or a run: requests in a batch, tokens of a batch, GPUs of an engine. */
 const maxRequests = 65_536;
 const maxTokens = 100_000_000;
 const maxTp = 1024;
-/** Of all steps of a table together: the batch of a step is built prefill by prefill. */
+/** Most prefills of all steps of a table together: the batch of a step is built prefill by prefill. */
 const maxPrefills = 20_000_000;
 
 class PrefillCount {

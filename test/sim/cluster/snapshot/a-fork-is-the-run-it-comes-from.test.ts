@@ -6,7 +6,7 @@
 import { describe, expect, it } from 'vitest';
 import { keyOfSeed, type SimulationObserver } from '../../../../src/sim/cluster/parts.ts';
 import { Simulation } from '../../../../src/sim/cluster/simulation.ts';
-import type { SimulationSnapshot } from '../../../../src/sim/cluster/snapshot.ts';
+import { type SimulationSnapshot, snapshotVersion } from '../../../../src/sim/cluster/snapshot.ts';
 import { newSimulation, resumeSimulation } from '../../../../src/sim/description/deployment.ts';
 import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
 import { SeededRandom } from '../../../../src/testing/index.ts';
@@ -129,7 +129,7 @@ describe('a snapshot of another run', () => {
   it('of another version is refused', () => {
     const data = { ...taken.data, version: 99 };
     expect(() => resumeSimulation(randomSetup(7), data)).toThrow(
-      'The snapshot has version 99, and this tierkv reads 5. Take it anew.',
+      `The snapshot has version 99, and this tierkv reads ${snapshotVersion}. Take it anew.`,
     );
   });
 

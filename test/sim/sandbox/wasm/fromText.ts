@@ -1,11 +1,14 @@
 /** Modules out of WebAssembly's text format, by binaryen; and one function of a module, called as a policy. */
 
-import binaryen from 'binaryen';
 import type { Budget, PolicyFunction, PolicyInstance, Signature } from '../../../../src/sandbox/program.ts';
 import { WasmPolicy } from '../../../../src/sandbox/wasm/wasmPolicy.ts';
+import { isInstalled } from '../../../extras.ts';
 
-/** As it is written: nothing is optimised. */
+const binaryen = isInstalled('binaryen') ? (await import('binaryen')).default : undefined;
+
+/** As it is written: nothing is optimised. Tests that come here without binaryen ask `hasExtra` first. */
 export function assemble(text: string): Uint8Array {
+  if (binaryen === undefined) throw new Error('binaryen is not installed: npm run extras');
   const module = binaryen.parseText(text);
   module.setFeatures(binaryen.Features.All);
   try {

@@ -1,29 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { parseWorkloadSpec } from '../../../../src/sim/description/readWorkload.ts';
-import { parseProfile, withProfile } from '../../../../src/sim/workload/presets.ts';
+import { parseProfile } from '../../../../src/sim/workload/presets.ts';
 import { requestsOf, type WorkloadRequest } from '../../../../src/sim/workload/request.ts';
-import { WorkloadSummarizer } from '../../../../src/sim/workload/summary.ts';
 import { generateWorkload } from '../../../../src/sim/workload/workload.ts';
+import { client, drain, spec, turns } from './smallSpec.ts';
 
-const client = (more: string): string => `
-  - id: a
-    rate_fraction: 1
-    arrival: {process: poisson}
-    input_distribution: {type: constant, params: {value: 10}}
-    output_distribution: {type: constant, params: {value: 5}}
-${more}`;
-const spec = (top: string, more: string = '') =>
-  parseWorkloadSpec(`version: "2"\n${top}\nclients:${client(more)}`, 'spec.yaml');
-const turns = (rounds: number, more = ''): string =>
-  `    closed_loop: false\n    reasoning: {multi_turn: {max_rounds: ${rounds}, think_time_us: 1000${more}}}`;
 const all = (of: ReturnType<typeof spec>): WorkloadRequest[] => [
   ...requestsOf(generateWorkload(of).stream()),
 ];
-const drain = (of: ReturnType<typeof spec>) => () => {
-  const stream = generateWorkload(of).stream();
-  while (stream.next() !== undefined);
-};
-
 describe('a conversation of any number of rounds', () => {
   it('costs only the requests that are taken: ten of a hundred thousand rounds', () => {
     const requests = all(
@@ -53,29 +37,11 @@ describe('a conversation of any number of rounds', () => {
     });
     expect(few.map(plain)).toEqual(many.slice(0, 20).map(plain));
   });
-
-  it('that overlap beyond any memory are an error that names the client', () => {
-    const crowd = spec('aggregate_rate: 1000000\nhorizon: 1000000000000', turns(2000));
-    expect(drain(crowd)).toThrow(/^client "a" has waiting requests that need more than 768 MiB/);
-  });
 });
 
-it('windows with more arrivals than can be held are an error, also from a profile', () => {
-  const window = 'lifecycle: {windows: [{start_us: 0, end_us: 1000000000000, trace_rate: 1e9}]}';
-  expect(drain(spec('aggregate_rate: 0', `    ${window}`))).toThrow(
-    /client "a" has waiting requests that need more/,
-  );
-  const steep = withProfile(spec('aggregate_rate: 1'), parseProfile('ramp:from=1,to=1e6,duration=1e9'));
-  expect(drain(steep)).toThrow(/client "a" has waiting requests that need more/);
+it('a ramp to a rate that no clock can count is refused', () => {
   expect(() => parseProfile('ramp:from=1,to=1e308,duration=60')).toThrow(
     /^profile has to=1e308\. Set to to a number from 0 to 1000000\.$/,
-  );
-});
-
-it('arrivals that never fall into a window end in an error and not in a loop', () => {
-  const far = 'lifecycle: {windows: [{start_us: 9000000000000000, end_us: 9000000000000001}]}';
-  expect(drain(spec('aggregate_rate: 1000000', `    ${far}`))).toThrow(
-    /client "a": 20000000 arrivals in a row fall outside its windows/,
   );
 });
 
@@ -130,14 +96,4 @@ describe('a length that no request has', () => {
     );
     expect(all(of).map(({ inputTokens }) => inputTokens)).toEqual([10_000_000, 10_000_000]);
   });
-});
-
-it('a summary says so when it cannot remember more', () => {
-  const summarizer = new WorkloadSummarizer();
-  const [request] = all(spec('aggregate_rate: 1\nnum_requests: 1'));
-  const runs = Int32Array.of(0, 2 ** 22 + 1);
-  const wide = { ...request, prompt: { kind: 'blocks' as const, namespace: 'x', blockTokens: 1, runs } };
-  expect(() => summarizer.add(wide)).toThrow(
-    expect.objectContaining({ code: 'TKV_CAPACITY', message: expect.stringMatching(/Look at a part of it/) }),
-  );
 });
