@@ -1,7 +1,7 @@
 /** Options of commands: their values by kind, the settings among them, and errors of the library under their names. */
 
 import { configError, renamed } from '../runtime/errors.ts';
-import { oneOf as chosenOf, type Kind, readOption } from '../sim/description/kinds.ts';
+import { oneOf as chosenOf, readOption, type SettingKind } from '../sim/description/kinds.ts';
 import { outputFlag as flagOfName, fromOptions } from '../sim/description/readers.ts';
 import type { Deployment } from '../sim/description/settings.ts';
 
@@ -17,7 +17,7 @@ export function numberWithin(
     whole = false,
     counts,
     ...range
-  }: { readonly min: number; readonly max: number; readonly whole?: boolean } & Pick<Kind, 'counts'>,
+  }: { readonly min: number; readonly max: number; readonly whole?: boolean } & Pick<SettingKind, 'counts'>,
 ): number | undefined {
   const text = options[name];
   if (typeof text !== 'string') return undefined;

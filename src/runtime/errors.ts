@@ -63,15 +63,19 @@ function shown(value: unknown): string {
 }
 
 /** What a field is called. */
-export type Naming = (field: string) => string;
+type NameOfField = (field: string) => string;
 /** A part of a sentence. It is a function where it names fields, so that each has the name that its writer knows. */
-export type Said = string | ((name: Naming) => string);
+export type Said = string | ((name: NameOfField) => string);
 
 /** How an error is said, given what its fields are called. */
-const sentences = new WeakMap<TierKVError, (name: Naming) => string>();
+const sentences = new WeakMap<TierKVError, (name: NameOfField) => string>();
 
 /** An error about a field whose sentence may name that field and others. */
-export function namedError(code: ErrorCode, field: string, sentence: (name: Naming) => string): TierKVError {
+export function namedError(
+  code: ErrorCode,
+  field: string,
+  sentence: (name: NameOfField) => string,
+): TierKVError {
   const error = new TierKVError(
     code,
     sentence((name) => name),
@@ -83,7 +87,7 @@ export function namedError(code: ErrorCode, field: string, sentence: (name: Nami
 
 /** A bad setting: names the field, what it is, and the remedy. */
 export function configError(field: string, problem: Said, remedy: Said): TierKVError {
-  const said = (part: Said, name: Naming): string => (typeof part === 'string' ? part : part(name));
+  const said = (part: Said, name: NameOfField): string => (typeof part === 'string' ? part : part(name));
   return namedError(
     'TKV_CONFIG',
     field,
@@ -92,7 +96,7 @@ export function configError(field: string, problem: Said, remedy: Said): TierKVE
 }
 
 /** Where a setting was written: its name there, and the line of its file. */
-export interface Place {
+export interface SourcePlace {
   readonly name: string;
   readonly file?: string;
   readonly line?: number;
@@ -104,8 +108,8 @@ export interface Place {
  */
 export function faultAt(
   error: TierKVError,
-  { name: field, file, line = 1 }: Place,
-  name: Naming,
+  { name: field, file, line = 1 }: SourcePlace,
+  name: NameOfField,
 ): TierKVError {
   const sentence = sentences.get(error);
   const unsaid = file === undefined ? error.message : `${field}: ${error.message}`;
@@ -121,7 +125,7 @@ export function faultAt(
 /** The error under other names of fields, where they have some. Another error, and one about another field, stays as it is. */
 export function renamed(names: Readonly<Record<string, string>>, error: unknown): unknown {
   if (!(error instanceof TierKVError) || error.field === undefined || error.path !== undefined) return error;
-  const name: Naming = (field) => (Object.hasOwn(names, field) ? names[field] : field);
+  const name: NameOfField = (field) => (Object.hasOwn(names, field) ? names[field] : field);
   return Object.hasOwn(names, error.field) ? faultAt(error, { name: name(error.field) }, name) : error;
 }
 

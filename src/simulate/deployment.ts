@@ -153,7 +153,7 @@ function readHistory(node: SpecNode | undefined): ControlConfig['history'] {
 
 //  Checks of parts that know their own fields become errors about the deployment file: file, line and key.
 
-/** Place of a field in the file: a key of a mapping. */
+/** SourcePlace of a field in the file: a key of a mapping. */
 type FieldPlace = readonly [node: SpecNode, key: string];
 
 /** Runs `act`. Its errors about a field that `placeOf` knows become errors about that place of the file. */

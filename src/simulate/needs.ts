@@ -29,7 +29,7 @@ import { requireKnownClasses } from './classTargets.ts';
 import type { PolicyFile } from './controlSettings.ts';
 
 /** The parts of a run that decide whether a setting has an effect. */
-export interface RunFacts {
+export interface DeploymentRun {
   readonly control: ControlConfig;
   readonly pools: readonly {
     readonly configId: string;
@@ -41,7 +41,7 @@ export interface RunFacts {
 }
 
 /** What is known of a run as it is asked for. */
-interface Circumstances extends RunFacts {
+interface Circumstances extends DeploymentRun {
   readonly isRecorded: boolean;
   /** Whether the decisions of the run are recorded. */
   readonly isDecided: boolean;
@@ -55,20 +55,20 @@ interface Need {
   readonly remedy: (name: Name) => string;
 }
 
-const hasRoles = ({ pools }: RunFacts): boolean => pools.some(({ role }) => role !== 'monolithic');
-const gatewayOf = ({ control }: RunFacts): Readonly<Record<string, unknown>> => control.gateway ?? {};
-const detectorOf = ({ control }: RunFacts): unknown => control.gateway?.detector ?? 'never';
-const routesOf = (run: RunFacts): readonly ControlConfig['routing'][] => {
+const hasRoles = ({ pools }: DeploymentRun): boolean => pools.some(({ role }) => role !== 'monolithic');
+const gatewayOf = ({ control }: DeploymentRun): Readonly<Record<string, unknown>> => control.gateway ?? {};
+const detectorOf = ({ control }: DeploymentRun): unknown => control.gateway?.detector ?? 'never';
+const routesOf = (run: DeploymentRun): readonly ControlConfig['routing'][] => {
   const { routing, prefillRouting = routing, decodeRouting = routing } = run.control;
   return hasRoles(run) ? [routing, prefillRouting, decodeRouting] : [routing];
 };
 
 /** Whether a policy looks at what the caches of the instances hold. */
-const readsKeys = (run: RunFacts): boolean =>
+const readsKeys = (run: DeploymentRun): boolean =>
   hasRoles(run) || routesOf(run).some((choice) => routingPolicies.readsKeys(choice));
 
 /** Whether a policy looks at how loaded the instances are. */
-const readsReports = (run: RunFacts): boolean =>
+const readsReports = (run: DeploymentRun): boolean =>
   hasRoles(run) ||
   run.scaling.length > 0 ||
   routesOf(run).some((choice) => routingPolicies.readsReports(choice)) ||
@@ -246,7 +246,7 @@ function missingOf(path: Path, run: Circumstances): Need | undefined {
 }
 
 /** Whether a setting, or its default, has an effect in a run. */
-export function hasEffect(path: Path, run: RunFacts, isRecorded: boolean): boolean {
+export function hasEffect(path: Path, run: DeploymentRun, isRecorded: boolean): boolean {
   return missingOf(path, { ...run, isRecorded, isDecided: true }) === undefined;
 }
 
@@ -260,7 +260,7 @@ const liveAtZero: readonly Path[] = ['control.snapshotUs', 'control.cacheSignalU
  * @throws TKV_CONFIG with the first setting or key that would do nothing
  */
 export function refuseIdle(
-  run: RunFacts & { readonly policyFile: PolicyFile },
+  run: DeploymentRun & { readonly policyFile: PolicyFile },
   isRecorded: boolean,
   isDecided = false,
 ): void {
@@ -296,7 +296,7 @@ function refuseIdleKeys({
   deployment,
   policyFile,
   control,
-}: RunFacts & { readonly policyFile: PolicyFile }): void {
+}: DeploymentRun & { readonly policyFile: PolicyFile }): void {
   const file = get(deployment, 'control.policyFile');
   const name: Name = (path) => nameOf(deployment, path);
   const admits = (policy: string): readonly [boolean, string] => [
@@ -372,7 +372,7 @@ function ofSettings(mapping: 'model' | 'engine' | 'workload', run: Circumstances
 }
 
 /** Keys of the control plane that only a file has. */
-function ofControl(run: RunFacts): readonly KeyRule[] {
+function ofControl(run: DeploymentRun): readonly KeyRule[] {
   const { shadow, decider } = run.control;
   const noRoles = 'no pool has the role prefill or decode';
   const noShadow = `the shadow is ${shadow.model}`;
@@ -406,8 +406,8 @@ function ofScaling(scaling: Fields): readonly KeyRule[] {
 }
 
 /** A run of a deployment file, each pool with its settings. */
-interface FileRun extends RunFacts {
-  readonly pools: readonly (RunFacts['pools'][number] & {
+interface FileRun extends DeploymentRun {
+  readonly pools: readonly (DeploymentRun['pools'][number] & {
     readonly model: string;
     readonly deployment?: Deployment;
   })[];
@@ -436,7 +436,7 @@ export function idleKeys(text: string, run: FileRun): string[] {
 }
 
 /** Warnings about pools whose lower tiers are too slow to load any block from. */
-export function cutOffTiers(pools: RunFacts['pools']): string[] {
+export function cutOffTiers(pools: DeploymentRun['pools']): string[] {
   return pools
     .filter(({ engine }) => isCutOff(engine))
     .map(({ configId, engine }) => {

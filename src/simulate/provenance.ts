@@ -5,7 +5,7 @@ import type { SimulationKey } from '../sim/cluster/parts.ts';
 import { deployedPaths, knobs, type Path, paths, type SettledAt } from '../sim/description/knobs.ts';
 import { get } from '../sim/description/settings.ts';
 import type { BuiltPool, BuiltSimulation } from './built.ts';
-import { hasEffect, type RunFacts } from './needs.ts';
+import { type DeploymentRun, hasEffect } from './needs.ts';
 
 /** Values by path; seeds are texts. */
 type Settled = Readonly<{ [P in Path]?: Exclude<SettledAt<P>, bigint> | string }>;
@@ -41,7 +41,7 @@ interface PoolProvenance {
 }
 
 /** The settings that had an effect, in order of their paths. */
-function acting(paths: readonly Path[], run: RunFacts, isRecorded: boolean): Settled {
+function acting(paths: readonly Path[], run: DeploymentRun, isRecorded: boolean): Settled {
   const settled: Record<string, unknown> = {};
   for (const path of paths.toSorted()) {
     const value: unknown = get(run.deployment, path);
@@ -58,7 +58,7 @@ const ofPools = paths.filter(
 
 function poolOf(
   { name, machine, config, deployment }: BuiltPool,
-  run: RunFacts,
+  run: DeploymentRun,
   isRecorded: boolean,
 ): PoolProvenance {
   return {
@@ -76,7 +76,7 @@ function poolOf(
 export function provenanceOf(built: BuiltSimulation): Provenance {
   const { machine, opened, simulation, deployment, pools } = built;
   const { key } = simulation;
-  const run: RunFacts = {
+  const run: DeploymentRun = {
     control: built.control,
     pools: built.fleet.pools,
     scaling: built.planned,

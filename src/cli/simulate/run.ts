@@ -86,7 +86,7 @@ class Watchers {
 /** Events of a trace for Chrome, unless it says how many. */
 const CHROME_TRACE_EVENTS = 200_000;
 
-/** Outputs that say how another output is written, with those that they need. */
+/** Outputs that say how another output is written, and which ones they need. */
 const outputNeeds: readonly (readonly [
   name: string,
   needs: readonly string[],

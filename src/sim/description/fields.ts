@@ -18,7 +18,7 @@ import {
   Parser,
   type YAMLMap,
 } from 'yaml';
-import { nearestName, type Place, TierKVError } from '../../runtime/errors.ts';
+import { nearestName, type SourcePlace, TierKVError } from '../../runtime/errors.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 
 /** Bounds of a number; `above` excludes its value. */
@@ -102,7 +102,7 @@ export class SpecNode {
   }
 
   /** Where `key` stands, or would stand. */
-  place(key: string): Place & { readonly file: string } {
+  place(key: string): SourcePlace & { readonly file: string } {
     const field = key === '' ? this.path : this.#join(key);
     const at = key === '' ? this.#node : (this.#entries.get(key)?.key ?? this.#node);
     const line = this.#source.line((at as Node).range?.[0]);

@@ -3,7 +3,13 @@
  * field of an object; it refuses what the kind cannot take, in the words of the one who wrote it.
  */
 
-import { configError, nearestName, type Place, type Said, type TierKVError } from '../../runtime/errors.ts';
+import {
+  configError,
+  nearestName,
+  type Said,
+  type SourcePlace,
+  type TierKVError,
+} from '../../runtime/errors.ts';
 import { described } from '../../runtime/options.ts';
 import { parseBlocks } from '../../runtime/sizes.ts';
 import type { ParameterValue } from '../control/policy.ts';
@@ -14,7 +20,7 @@ import { shownPlain } from '../workload/traceLines.ts';
  * `names`. `seed`: an integer of 64 bits. `numbers`: a list. `targets`: milliseconds by class. `microseconds`:
  * numbers by class. `weights`: numbers above 0 by scorer. `parameters`: of a policy, by name. `texts`: a list.
  */
-export interface Kind {
+export interface SettingKind {
   readonly kind:
     | 'integer'
     | 'number'
@@ -41,7 +47,7 @@ export interface Kind {
 }
 
 /** The value of a setting as readers leave it. */
-export type ValueOf<K extends Kind> = K['kind'] extends 'integer' | 'number' | 'time'
+export type ValueOf<K extends SettingKind> = K['kind'] extends 'integer' | 'number' | 'time'
   ? number
   : K['kind'] extends 'flag'
     ? boolean
@@ -60,7 +66,7 @@ export type ValueOf<K extends Kind> = K['kind'] extends 'integer' | 'number' | '
                 : string;
 
 /** What an object may hold for it: a size may be a number of blocks, a seed a plain number. */
-export type WrittenOf<K extends Kind> = K['kind'] extends 'size'
+export type WrittenOf<K extends SettingKind> = K['kind'] extends 'size'
   ? number | string
   : K['kind'] extends 'seed'
     ? number | bigint
@@ -79,24 +85,24 @@ const unitsUs: Readonly<Record<string, number>> = {
 
 /** A value as it was written. */
 export interface Written {
-  readonly at: Place;
+  readonly at: SourcePlace;
   readonly value: unknown;
   /** A word of a command line, where a list is `a,b` and a mapping `a=1,b=2`; a value in a file; or a field of an object. */
   readonly from: 'word' | 'file' | 'field';
 }
 
 /** The error about a value, or about an entry of it. */
-export type Refuse = (problem: Said, remedy: Said, entry?: string) => TierKVError;
+type Refuse = (problem: Said, remedy: Said, entry?: string) => TierKVError;
 
 /** What the kind must be, as in "Set it to ...". */
-function rangeWords({ kind, min, max, whole }: Kind): string {
+function rangeWords({ kind, min, max, whole }: SettingKind): string {
   const what = kind === 'integer' || whole === true ? 'an integer' : 'a number';
   if (max === undefined) return min === undefined ? what : `${what} of at least ${min}`;
   return `${what} from ${min} to ${max}`;
 }
 
 /** A plain number, or a time in the unit of its plain number. NaN for anything else. */
-function numberIn(kind: Kind, value: unknown): number {
+function numberIn(kind: SettingKind, value: unknown): number {
   if (typeof value === 'number') return value;
   if (typeof value === 'bigint') return Number(value);
   if (typeof value !== 'string' || value.trim() === '') return Number.NaN;
@@ -113,7 +119,7 @@ function shown(value: unknown): string {
   return typeof value === 'bigint' ? String(value) : described(value);
 }
 
-function readNumber(kind: Kind, { value, at }: Written, refuse: Refuse): number {
+function readNumber(kind: SettingKind, { value, at }: Written, refuse: Refuse): number {
   const number = numberIn(kind, value);
   if (!Number.isFinite(number)) {
     const isTime = kind.kind === 'time';
@@ -205,7 +211,7 @@ function durationUs(text: string): number {
   return parts.map(([part]) => part).join('') === text ? sum : 0;
 }
 
-const pairs: Readonly<Partial<Record<Kind['kind'], Pairs>>> = {
+const pairs: Readonly<Partial<Record<SettingKind['kind'], Pairs>>> = {
   targets: {
     between: '=',
     form: 'class=duration, separated by commas',
@@ -308,7 +314,7 @@ function readPairs(
  * The value of a setting.
  * @throws what `refuse` makes of the problem and the remedy
  */
-export function readValue(kind: Kind, written: Written, refuse: Refuse): unknown {
+export function readValue(kind: SettingKind, written: Written, refuse: Refuse): unknown {
   const { value, from } = written;
   const how = pairs[kind.kind];
   if (how !== undefined) return readPairs(how, written, refuse);
@@ -335,7 +341,7 @@ export function readValue(kind: Kind, written: Written, refuse: Refuse): unknown
 }
 
 /** The value of an option of a command line. @throws TKV_CONFIG naming the flag */
-export function readOption<K extends Kind>(kind: K, flag: string, text: string): ValueOf<K> {
+export function readOption<K extends SettingKind>(kind: K, flag: string, text: string): ValueOf<K> {
   const refuse: Refuse = (problem, remedy) => configError(flag, problem, remedy);
   return readValue(kind, { at: { name: flag }, value: text, from: 'word' }, refuse) as ValueOf<K>;
 }

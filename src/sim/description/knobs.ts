@@ -6,12 +6,12 @@
 
 import type { LatencyBackend } from '../latency/latencyNames.ts';
 import { type SizedTierName, sizedTierRows } from '../links/machineTiers.ts';
-import type { Kind, ValueOf, WrittenOf } from './kinds.ts';
+import type { SettingKind, ValueOf, WrittenOf } from './kinds.ts';
 import { clusterKnobs, gatewayKnobs, handoffKnobs } from './knobs/control.ts';
 import { memoryKnobs, modelKnobs } from './knobs/engine.ts';
 import { fileKnobs, targetKnobs, workloadKnobs } from './knobs/workload.ts';
 
-export interface Knob extends Kind {
+export interface Knob extends SettingKind {
   /** The option, with `<what>` where it takes a value. */
   readonly flags: string;
   readonly about: string;
@@ -24,7 +24,7 @@ export interface Knob extends Kind {
   /** Another name of the option, which help leaves out. */
   readonly alias?: string;
   /** The mapping of a deployment file in which it stands, under its option's name with underscores. */
-  readonly in?: Mapping;
+  readonly in?: FileMapping;
   /** Whether it shapes a preset, and so changes nothing of another workload. */
   readonly shapesPreset?: true;
   /** Whether the value of the whole section is this field's: `prompt: 7` is `prompt: { mean: 7 }`. */
@@ -36,7 +36,7 @@ export interface Knob extends Kind {
 }
 
 /** A mapping of a deployment file whose keys are settings. */
-export type Mapping = 'model' | 'engine' | 'workload';
+export type FileMapping = 'model' | 'engine' | 'workload';
 
 type SizedTierKnobs = {
   readonly [Name in SizedTierName as `tiers.${Name}`]: {
@@ -61,17 +61,17 @@ type Table = typeof modelKnobs &
 export type Path = keyof Table;
 
 /** Settings whose texts are names that TypeScript knows. */
-interface KnownNames {
+interface NamesInTypes {
   readonly 'latency.model': LatencyBackend;
 }
 
 /** The value of a setting as readers leave it. */
-export type ValueAt<P extends Path> = P extends keyof KnownNames ? KnownNames[P] : ValueOf<Table[P]>;
+export type ValueAt<P extends Path> = P extends keyof NamesInTypes ? NamesInTypes[P] : ValueOf<Table[P]>;
 /** The same with its default: undefined only where it has none. */
 export type SettledAt<P extends Path> = Table[P] extends { readonly or: unknown }
   ? ValueAt<P>
   : ValueAt<P> | undefined;
-type WrittenAt<P extends Path> = P extends keyof KnownNames ? KnownNames[P] : WrittenOf<Table[P]>;
+type WrittenAt<P extends Path> = P extends keyof NamesInTypes ? NamesInTypes[P] : WrittenOf<Table[P]>;
 
 /** Names of what settings need. */
 export type NeedName = Table[Path] extends infer Row
@@ -145,7 +145,7 @@ export const aliases: Readonly<Record<string, string>> = Object.fromEntries(
 const keyOf = (flag: string): string => flag.replace('--', '').replaceAll('-', '_');
 
 /** Keys of a mapping of a deployment file, each with its setting. */
-export function keysOf(mapping: Mapping): readonly (readonly [key: string, path: Path])[] {
+export function keysOf(mapping: FileMapping): readonly (readonly [key: string, path: Path])[] {
   return paths
     .filter((path) => knobs[path].in === mapping)
     .flatMap((path) => {

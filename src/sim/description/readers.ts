@@ -3,7 +3,7 @@
  * typed values with the place of each; what a setting may hold is told by its row, in all three.
  */
 
-import { configError, nearestName, type Place, unknownName } from '../../runtime/errors.ts';
+import { configError, nearestName, type SourcePlace, unknownName } from '../../runtime/errors.ts';
 import { described } from '../../runtime/options.ts';
 import type { SpecNode } from './fields.ts';
 import { readValue, type Written } from './kinds.ts';
@@ -11,11 +11,11 @@ import { accepted, outputRows, refused } from './knobs/beside.ts';
 import {
   aliases,
   deployedPaths,
+  type FileMapping,
   flagOf,
   isPath,
   keysOf,
   knobs,
-  type Mapping,
   negationOf,
   type Path,
   pathOfFlag,
@@ -25,9 +25,9 @@ import {
 import { type Deployment, fault, get, nameOf } from './settings.ts';
 
 /** A deployment that is being read. */
-class Reading implements Deployment {
+class DeploymentReading implements Deployment {
   readonly values: { [P in Path]?: ValueAt<P> };
-  readonly places: { [P in Path]?: Place };
+  readonly places: { [P in Path]?: SourcePlace };
   readonly words: Deployment['words'];
   readonly under: string;
 
@@ -136,7 +136,7 @@ function unknownOption(flag: string): Error {
  * @param over settings that are there already
  */
 export function fromOptions(options: ReadWords['options'], over?: Deployment): Deployment {
-  const reading = new Reading(over ?? { values: {}, places: {}, words: 'options' });
+  const reading = new DeploymentReading(over ?? { values: {}, places: {}, words: 'options' });
   for (const [flag, value] of options) {
     const path = pathOfFlag(flag);
     if (path === undefined) continue;
@@ -183,7 +183,7 @@ export function asked(options: ReadWords['options'], workload: string | undefine
 }
 
 /** The name of an output: of `--metrics-path <file>` it is `metricsPath`. */
-export function outputName(flags: string): string {
+function outputName(flags: string): string {
   const [flag] = flags.split(' ');
   return flag.slice(2).replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
@@ -200,13 +200,13 @@ export function withWorkload(deployment: Deployment, workload: string | undefine
     if (get(deployment, path) === undefined) continue;
     throw fault(deployment, path, `excludes ${workload}`, 'Keep one of them.');
   }
-  const reading = new Reading(deployment);
+  const reading = new DeploymentReading(deployment);
   reading.put('workload.file', { at: { name: workload }, value: workload, from: 'word' });
   return reading.plain();
 }
 
 /** @throws TKV_CONFIG where the deployment is missing or said twice */
-export function checkDescribed(deployment: Deployment): Deployment {
+function checkDescribed(deployment: Deployment): Deployment {
   const { values } = deployment;
   const name = (path: Path): string => nameOf(deployment, path);
   if (values.file === undefined) {
@@ -233,7 +233,7 @@ function namesBelow(path: string): string[] {
   return [...new Set(below.map((each) => each.slice(start.length).split('.')[0]))];
 }
 
-function readFields(reading: Reading, object: object, path: string, under: string): void {
+function readFields(reading: DeploymentReading, object: object, path: string, under: string): void {
   for (const [key, value] of Object.entries(object)) {
     if (value === undefined) continue;
     const at = path === '' ? key : `${path}.${key}`;
@@ -253,7 +253,7 @@ function readFields(reading: Reading, object: object, path: string, under: strin
 }
 
 /** Counts by role are counts of all instances too, unless these are said. */
-function countInstances(reading: Reading): void {
+function countInstances(reading: DeploymentReading): void {
   const { values, places } = reading;
   const roles = ['pools.prefill', 'pools.decode', 'pools.instances'] as const;
   if (values['pools.total'] !== undefined || !roles.some((path) => values[path] !== undefined)) return;
@@ -261,7 +261,7 @@ function countInstances(reading: Reading): void {
   const hasRoles = prefill + decode > 0;
   const at = places['pools.instances'] ?? places['pools.prefill'] ?? places['pools.decode'];
   const total = hasRoles ? prefill + decode + both : values['pools.instances'] === undefined ? 1 : both;
-  reading.put('pools.total', { at: at as Place, value: total, from: 'field' });
+  reading.put('pools.total', { at: at as SourcePlace, value: total, from: 'field' });
   if (!hasRoles) delete values['pools.instances'];
 }
 
@@ -270,7 +270,7 @@ function countInstances(reading: Reading): void {
  * @throws TKV_CONFIG with the field that is not known or cannot hold its value
  */
 export function fromFields(object: object, under: string = ''): Deployment {
-  const reading = new Reading({ values: {}, places: {}, words: 'fields', under });
+  const reading = new DeploymentReading({ values: {}, places: {}, words: 'fields', under });
   readFields(reading, object, '', under);
   countInstances(reading);
   return checkDescribed(reading.plain());
@@ -278,9 +278,9 @@ export function fromFields(object: object, under: string = ''): Deployment {
 
 //  Keys of a file.
 
-/** The settings in a mapping of a deployment file, over those that are there. */
-export function fromMapping(node: SpecNode | undefined, mapping: Mapping, over: Deployment): Deployment {
-  const reading = new Reading(over);
+/** The settings in a mapping of a deployment file, over what is there. */
+export function fromMapping(node: SpecNode | undefined, mapping: FileMapping, over: Deployment): Deployment {
+  const reading = new DeploymentReading(over);
   if (node === undefined) return over;
   const all = keysOf(mapping);
   // a setting that is not said has its place too: where it would stand
@@ -303,7 +303,7 @@ export function fromKey(
   over: Deployment,
   value: unknown = node.scalar(key),
 ): Deployment {
-  const reading = new Reading(over);
+  const reading = new DeploymentReading(over);
   reading.put(path, { at: node.place(key), value, from: 'file' });
   return reading.plain();
 }

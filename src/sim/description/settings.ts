@@ -4,14 +4,14 @@
  * that was typed, the field of the object, or the line of the file.
  */
 
-import { configError, faultAt, type Place, type Said, TierKVError } from '../../runtime/errors.ts';
+import { configError, faultAt, type Said, type SourcePlace, TierKVError } from '../../runtime/errors.ts';
 import { defaultOf, flagOf, isPath, knobs, type Path, type SettledAt, type ValueAt } from './knobs.ts';
 
 export interface Deployment {
   /** Values that were given, by path. */
   readonly values: Readonly<{ [P in Path]?: ValueAt<P> }>;
   /** Places where settings were written, or would be. */
-  readonly places: Readonly<{ [P in Path]?: Place }>;
+  readonly places: Readonly<{ [P in Path]?: SourcePlace }>;
   /** How settings are named that have no place: by their options, or by their fields. */
   readonly words: 'options' | 'fields';
   /** What stands before the name of a field that has no place, where the description is a part of another one. */
@@ -41,7 +41,7 @@ export function withValue<P extends Path>(
   deployment: Deployment,
   path: P,
   value: ValueAt<P> | undefined,
-  at?: Place,
+  at?: SourcePlace,
 ): Deployment {
   const { values, places } = deployment;
   return {
@@ -66,7 +66,7 @@ function wordsOf({ words, under = '' }: Deployment, path: Path): string {
 }
 
 /** @param entry of a setting that holds values by name */
-function placeOf(deployment: Deployment, path: Path, entry?: string): Place {
+function placeOf(deployment: Deployment, path: Path, entry?: string): SourcePlace {
   const at = deployment.places[path] ?? { name: wordsOf(deployment, path) };
   if (entry === undefined) return at;
   return { ...at, name: `${at.name}${at.name.startsWith('--') ? ' ' : '.'}${entry}` };
@@ -104,7 +104,7 @@ export function saidOfSettings<T>(deployment: Deployment, pathOf: FieldPaths, ac
   } catch (error) {
     // an error that names a file is about what stands there
     if (!(error instanceof TierKVError) || error.field === undefined || error.path !== undefined) throw error;
-    const placed = (field: string): Place | undefined => {
+    const placed = (field: string): SourcePlace | undefined => {
       const found = pathOf(field);
       if (found === undefined) return isPath(field) ? placeOf(deployment, field) : undefined;
       return typeof found === 'string' ? placeOf(deployment, found) : placeOf(deployment, ...found);

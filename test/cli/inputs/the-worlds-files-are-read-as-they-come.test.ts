@@ -290,7 +290,7 @@ describe('a CSV by its mapping', () => {
       /^columns is given, and format is azure/,
     );
     expect(() => read(table('ts', '0'), { ...mapping, rate: 3 })).toThrow(
-      /^--rate is given, and .* has times of its own/,
+      /^rate is given, and .* has times of its own/,
     );
   });
 

@@ -4,7 +4,7 @@
  */
 
 /** An option, what it is for, and its default. */
-export type BesideRow = readonly [flags: string, about: string, otherwise?: string];
+type BesideRow = readonly [flags: string, about: string, otherwise?: string];
 
 /** What a run writes. */
 export const outputRows: readonly BesideRow[] = [
