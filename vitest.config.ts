@@ -54,24 +54,43 @@ export const live: readonly string[] = [
 export const slices: readonly string[] = ['test/**/*.slice.test.ts'];
 
 /**
- * Unit tests of more than 3 seconds of processor time. All other unit tests are `quick`; a run of theirs ends with the names
+ * Unit tests of more than 2 seconds of processor time. All other unit tests are `quick`; a run of theirs ends with the names
  * of files that belong here (`test/slowestFilesReporter.ts`).
  */
 export const long: readonly string[] = [
+  'test/evolve/binding/instance-scheduler.test.ts',
   'test/evolve/binding/schedulers-are-forked-and-replayed.test.ts',
   'test/evolve/presets/decide-differently.test.ts',
+  'test/evolve/search/programs.test.ts',
   'test/evolve/search/search.test.ts',
+  'test/evolve/trace/tiers-and-replicas.test.ts',
+  'test/gateway/events/blocks-are-told-behind-their-parents.test.ts',
+  'test/runtime/batching/losses-strand-no-request.test.ts',
+  'test/runtime/batching/random-batches-are-sound.test.ts',
+  'test/runtime/batching/who-gave-way-is-not-overtaken.test.ts',
+  'test/runtime/manager/matchLengths.test.ts',
+  'test/runtime/manager/residency/quotas.test.ts',
   'test/runtime/manager/tables-grow-as-they-are-used.test.ts',
   'test/runtime/policy/each-policy-evicts-what-its-textbook-says.test.ts',
+  'test/runtime/policy/hazard/hazard-follows-lru-until-it-knows-better.test.ts',
+  'test/runtime/policy/the-manager-holds-under-every-policy.test.ts',
+  'test/runtime/policy/whoever-entered-can-be-evicted-whatever-was-called.test.ts',
   'test/runtime/reuse/no-timing-tells-another-tenants-prefix.test.ts',
   'test/runtime/snapshot/a-restored-manager-goes-on-the-same.test.ts',
+  'test/runtime/snapshot/damaged-states-are-refused.test.ts',
   'test/sim/cluster/forced-decisions.test.ts',
+  'test/sim/cluster/random-clusters-lose-nothing.test.ts',
+  'test/sim/cluster/snapshot/a-fork-is-the-run-it-comes-from.test.ts',
+  'test/sim/control/a-thousand-instances.test.ts',
   'test/sim/report/every-report-adds-up.test.ts',
   'test/sim/sandbox/attacks/attacks.test.ts',
   'test/sim/sandbox/attacks/longWork.test.ts',
   'test/sim/sandbox/javascript/policy.test.ts',
   'test/sim/sandbox/starlark/engines.test.ts',
   'test/sim/sandbox/wasm/examples.test.ts',
+  'test/sim/workload/a-chat-is-as-recorded.test.ts',
+  'test/sim/workload/generation.test.ts',
+  'test/sim/workload/trace/importers.test.ts',
   'test/tidy/tidy.test.ts',
 ];
 

@@ -5,7 +5,6 @@
 
 import './requireNode.ts';
 
-export type { RemoteConfig } from './backends/remote/remoteTier.ts';
 export { BufferUsage, MapMode, ShaderStage } from './backends/webgpu/device.ts';
 export {
   type KVTensor,
@@ -34,7 +33,6 @@ export type { BlockUseEvent, CacheEvent, EventOptions } from './embed/observabil
 export { PagedAttentionCache } from './embed/pagedAttentionCache.ts';
 export { ReadyLayers } from './embed/partialPrefill.ts';
 export { RequestQueue, WaitingRequest } from './embed/reuse.ts';
-export type { SaveOptions } from './embed/saving.ts';
 export type { KVRequest } from './embed/scheduledRequest.ts';
 export {
   type FinishedRequest,
@@ -46,7 +44,7 @@ export {
   type SampledToken,
 } from './embed/scheduler.ts';
 export type { KVSequence, PrefillPart } from './embed/sequenceState.ts';
-export { type OpenStores, openStores, type StoreConfig } from './embed/stores.ts';
+export type { OpenStores, StoreConfig } from './embed/stores.ts';
 export {
   type CalibratedLink,
   type StorageBackend,

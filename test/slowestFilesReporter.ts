@@ -10,9 +10,9 @@ import type { ProcessorTime } from './processorTimeRunner.ts';
 const fewFiles = 20;
 const listed = 15;
 /** Of `quick`: milliseconds of processor time that a file may take, the modules included that it is the first to load. */
-const quickMs = 3000;
+const quickMs = 2000;
 /** A file of this many times the limit is not quick on any machine, and fails the run. The same work takes up to twice as long beside others. */
-const surely = 3;
+const surely = 4;
 
 export default class SlowestFilesReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {

@@ -91,6 +91,22 @@ function fileIn(folder: string, ...names: readonly string[]): string | undefined
 const whole = (value: unknown, otherwise: number): number =>
   typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : otherwise;
 
+/** A name, or the one in an object which says more, as newer files have it; '' where nothing is said. */
+function named(value: unknown, field: string, folder: string): string {
+  if (value === undefined || value === null) return '';
+  const { name } = object(value);
+  const text = typeof value === 'string' ? value : name;
+  if (typeof text === 'string' && text !== '') return text;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `${folder}: ${field} must be a name, and it is ${JSON.stringify(value)}. Write it as a text`,
+    {
+      path: folder,
+      field,
+    },
+  );
+}
+
 /** How the run of a folder was served, by the files beside it. What they do not say is vLLM's default, and told. */
 export function servedBy(folder: string): { readonly by: ServedBy; readonly assumed: readonly string[] } {
   const metaFile = fileIn(folder, 'meta.json');
@@ -102,8 +118,8 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
   const engine = { ...log.args, ...said };
   const node = object((Array.isArray(config.nodes) ? config.nodes : [])[0]);
   const instance = object((Array.isArray(node.instances) ? node.instances : [])[0]);
-  const model = String(meta.model ?? engine.model ?? instance.model_name ?? config.model ?? '');
-  const gpu = String(meta.gpu ?? meta.hardware ?? instance.hardware ?? config.gpu ?? '');
+  const model = named(meta.model ?? engine.model ?? instance.model_name ?? config.model, 'model', folder);
+  const gpu = named(meta.gpu ?? meta.hardware ?? instance.hardware ?? config.gpu, 'gpu', folder);
   if (model === '' || gpu === '') {
     const missing = model === '' ? 'model' : 'gpu';
     throw new TierKVError(
@@ -121,8 +137,10 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
     if (found === 0) assumed.push(`${name} ${otherwise}`);
     return found || otherwise;
   };
-  const memory = object(instance.npu_mem);
-  const utilization = Number(engine.gpu_memory_utilization ?? memory.mem_util ?? 0.9);
+  // `mem_util` of LLMServingSim is that simulator's share, and says nothing of the engine's
+  const utilization = Number(engine.gpu_memory_utilization ?? 0);
+  const isShare = utilization > 0 && utilization <= 1;
+  if (!isShare && object(instance.npu_mem).mem_util !== undefined) assumed.push('gpu_memory_utilization 0.9');
   const by: ServedBy = {
     gpu,
     model,
@@ -130,7 +148,7 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
     dp: whole(engine.data_parallel_size, 1),
     maxNumSeqs: need(engine.max_num_seqs, 128, 'max_num_seqs'),
     maxNumBatchedTokens: need(engine.max_num_batched_tokens, 2048, 'max_num_batched_tokens'),
-    gpuMemoryUtilization: utilization > 0 && utilization <= 1 ? utilization : 0.9,
+    gpuMemoryUtilization: isShare ? utilization : 0.9,
     blockSize: whole(engine.block_size, 16),
   };
   const kvBlocks = blocksSaid(whole(engine.num_gpu_blocks, 0) || log.gpuBlocks, log.kvTokens, by);

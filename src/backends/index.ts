@@ -4,19 +4,12 @@ import '../requireNode.ts';
 
 export type { LinkTraffic } from './engine/linkQueue.ts';
 export { TransferEngine } from './engine/transferEngine.ts';
-export { type DataFile, type DirectoryOps, IoError } from './file/dataFile.ts';
+export type { DirectoryOps } from './file/dataFile.ts';
 export { FileStore } from './file/fileStore.ts';
-export { type StoreFault, type StoreReport, StoreView } from './file/inspect.ts';
 export type { FileStoreOptions, StuckIo } from './file/opening.ts';
 export type { StoreIdentity } from './file/record.ts';
 export type { SlotEntry } from './file/slotTable.ts';
-export {
-  type ArenaFacts,
-  type ArenaOptions,
-  HostArena,
-  startsAtPage,
-  tableMemory,
-} from './host/hostArena.ts';
+export { type ArenaFacts, type ArenaOptions, HostArena, tableMemory } from './host/hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './host/memoryStore.ts';
 export type { DdrOptions } from './host/memoryTier.ts';
 export type { RemoteStoreOptions } from './remote/remoteOptions.ts';
@@ -36,29 +29,16 @@ export type {
 export { type EngineStores, registerTier, type TierOptions, type TierStores } from './tierRows.ts';
 export { openDevice } from './webgpu/adapter.ts';
 export { BufferUsage, type DeviceErrors, LiveDevice, MapMode, ShaderStage } from './webgpu/device.ts';
-export { HbmStore } from './webgpu/hbmStore.ts';
-export {
-  type BufferAccess,
-  type EncodeOptions,
-  type KernelSpec,
-  KernelTable,
-  SlabKernel,
-  shaderSource,
-} from './webgpu/kernels.ts';
-export { type AdapterInfo, adoptDevice, isSoftwareAdapter } from './webgpu/selfTest.ts';
-export {
-  type AdapterReport,
-  type AdapterSource,
-  type BoxItem,
-  type BoxPath,
-  type BoxPlan,
-  boxPlan,
-  type DeviceOptions,
-  type DevicePool,
-  type HbmStoreOptions,
-  type MismatchResult,
-  type PatternItem,
-  type SlotBuffer,
-  type SlotLocation,
-  type Verification,
+export type {
+  AdapterReport,
+  AdapterSource,
+  BoxItem,
+  BoxPlan,
+  DeviceOptions,
+  DevicePool,
+  MismatchResult,
+  PatternItem,
+  SlotBuffer,
+  SlotLocation,
+  Verification,
 } from './webgpu/types.ts';

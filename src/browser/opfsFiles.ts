@@ -116,6 +116,7 @@ export async function openHandle(file: FileSystemFileHandle): Promise<FileSystem
 class OpfsFolder implements StoreFolder {
   readonly path: string;
   readonly filesystem = "the origin's private files";
+  readonly unlockEndsIo = true;
   readonly ops: DirectoryOps;
   readonly #directory: FileSystemDirectoryHandle;
   readonly #place: HandlePlace;
@@ -134,7 +135,9 @@ class OpfsFolder implements StoreFolder {
     };
   }
 
-  async requireDirectory(): Promise<void> {}
+  async requireDirectory(): Promise<() => void> {
+    return () => {};
+  }
 
   lock(): Promise<() => void> {
     return new Promise((resolve, reject) => {

@@ -57,7 +57,7 @@ async function responseOf(address: string, engine: EngineModule): Promise<Respon
 
 /**
  * What tells the weights of a model apart: hashes of the content of its files, in order, and of what it computes.
- * @throws TKV_CONFIG where a file does not exist, cannot be read or is no ONNX file
+ * @throws TKV_CONFIG where a file does not exist, cannot be read or is not an ONNX file
  */
 export async function weightsOf(
   weights: string | readonly string[],
@@ -133,7 +133,7 @@ async function graphBelow(address: string, dtype: string | undefined, engine: En
 
 /**
  * A hash of a file's content, the SHA-256 of the SHA-256 of its parts and its length, and what an ONNX file names.
- * @throws TKV_CONFIG where the file cannot be read, or is no ONNX file
+ * @throws TKV_CONFIG where the file cannot be read, or is not an ONNX file
  */
 async function contentOf(
   file: string,

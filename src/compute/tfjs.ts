@@ -82,16 +82,22 @@ export async function tensorToBlocks(
     const problem = `is ${tensor.dtype} [${tensor.shape.join(', ')}]`;
     throw configError('tensor', problem, `Give float32 [${wanted}]: tokens, K and V, KV heads, headDim.`);
   }
-  if (sharesDevice(tf, blocks)) {
-    const { buffer, tensorRef } = tensor.dataToGPU();
-    if (buffer !== undefined) {
-      blocks.scatter(range, buffer);
-      tensorRef.dispose();
-      return;
-    }
-    tensorRef.dispose();
+  const lying = sharesDevice(tf, blocks) ? onDevice(tensor) : undefined;
+  try {
+    if (lying?.buffer !== undefined) blocks.scatter(range, lying.buffer);
+    else blocks.write(range, Float32Array.from(await tensor.data()));
+  } finally {
+    lying?.tensorRef.dispose();
   }
-  blocks.write(range, Float32Array.from(await tensor.data()));
+}
+
+/** The tensor on its device; undefined where its numbers still lie in host memory, which the backend says by an error. */
+function onDevice(tensor: TfTensor): ReturnType<TfTensor['dataToGPU']> | undefined {
+  try {
+    return tensor.dataToGPU();
+  } catch {
+    return undefined; // should the device be at fault, reading the numbers says so
+  }
 }
 
 function sharesDevice(tf: TfCore, { device }: BlockTensors): boolean {

@@ -19,10 +19,4 @@ export type {
   FrameRequest,
   FrameTier,
 } from './frames.ts';
-export { framesOfLog, LogFrameReader, type LogFrames } from './logFrames.ts';
-export {
-  OperatorAccess,
-  type OperatorAccessOptions,
-  type OperatorRefusal,
-  operatorPortOf,
-} from './operatorAccess.ts';
+export { framesOfLog, type LogFrames } from './logFrames.ts';

@@ -14,7 +14,7 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 
-export interface OperatorAccessOptions {
+interface OperatorAccessOptions {
   /** Asked of every client. Without one, clients on this machine are answered, and no others. */
   readonly token?: string | undefined;
   /** Names, with a port or without, by which clients may call the server, beside those of this machine. Default: none. */
@@ -23,7 +23,7 @@ export interface OperatorAccessOptions {
   readonly what: string;
 }
 
-export interface OperatorRefusal {
+interface OperatorRefusal {
   readonly status: 401 | 403;
   readonly message: string;
 }

@@ -4,6 +4,7 @@
  * touch it. The top tier may be a device, which can be lost and replaced, or host memory.
  */
 
+import { Refusals } from '../backends/engine/refusals.ts';
 import { StagingSlots } from '../backends/engine/stagedBatch.ts';
 import { type StoresByTier, type TierLinks, TransferEngine } from '../backends/engine/transferEngine.ts';
 import { guarded } from '../backends/guarded.ts';
@@ -115,7 +116,11 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     : null;
   const wrapped = (): StoresByTier =>
     wrap(Object.fromEntries([...tiers].map(([name, { store }]) => [name, store])));
-  engine = new TransferEngine(wrapped(), staging, undefined, undefined, linksOf(rows));
+  // A lost device and a shared server say so themselves.
+  const silent = [...tiers].filter(([, part]) => part.device === undefined && part.shared === undefined);
+  const titles = new Map(silent.map(([name]) => [name, rowOf(rows, name).title]));
+  const refusals = new Refusals(titles, notice);
+  engine = new TransferEngine(wrapped(), staging, undefined, undefined, linksOf(rows), refusals);
 
   const top = tierName(manager.config.tiers[TOP].tier);
   const { device, store } = tiers.get(top) ?? {};

@@ -125,7 +125,7 @@ const plans: Readonly<Record<string, PlanSource>> = {
 
 //  From a plan's name or file to its cases: the deployments that they come to.
 
-export const planNames: readonly string[] = Object.keys(plans);
+const planNames: readonly string[] = Object.keys(plans);
 
 /** Changes to a plan. */
 export interface PlanChanges {

@@ -19,7 +19,7 @@ import { metricDescriptions, metricsText, policyNodes } from './fitness/objectiv
 // The answer. It has every metric, with zeros where a candidate failed, since a framework drops a candidate that lacks
 // one.
 
-export interface ScenarioAnswer {
+interface ScenarioAnswer {
   /** Workload, model of time, seed. */
   readonly id: string;
   /** `combined_score` of this case alone. */

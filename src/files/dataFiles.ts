@@ -72,15 +72,16 @@ export function hardwareNames(): readonly string[] {
 /**
  * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
  * short where only one model starts with it.
+ * @param assumePlainAttention whether keys about layers that are not known change nothing
  * @throws TKV_CONFIG for another name, and for the path of something else
  */
-export function loadModel(asked: string): ModelConfig {
+export function loadModel(asked: string, assumePlainAttention: boolean = false): ModelConfig {
   if (asked.endsWith('.json')) {
     const name = asked
       .replace(/[/\\]config\.json$/, '')
       .replace(/\.json$/, '')
       .replace(/^.*[/\\]/, '');
-    return parseModelConfig(readText(asked), asked, name);
+    return parseModelConfig(readText(asked), asked, name, assumePlainAttention);
   }
   if (isPath(asked)) {
     const remedy = `Give the path of its config.json, such as ${path.join(asked, 'config.json')}.`;

@@ -9,7 +9,8 @@ import { Readable } from 'node:stream';
 import zlib from 'node:zlib';
 import { maxLineValues, parseJson, withoutMark } from '../runtime/boundedJson.ts';
 import { requireInteger, TierKVError } from '../runtime/errors.ts';
-import { maxRecordedBlocks, shown } from '../sim/workload/traceLines.ts';
+import { MooncakeRows } from '../sim/workload/importers.ts';
+import { maxRecordedBlocks, shown, TraceLine } from '../sim/workload/traceLines.ts';
 import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from './inputErrors.ts';
 import { refuseHiddenCompression, refuseWideText } from './inputs.ts';
 
@@ -291,6 +292,7 @@ export async function* readMooncakeTrace(
   if (options.limit !== undefined) requireInteger('limit', options.limit, 1);
   const progress = options.progress ?? { bytesRead: 0, bytesTotal: 0, lines: 0 };
 
+  const rows = new MooncakeRows(blockTokens);
   let requests = 0;
   let skipped = 0;
   for await (const text of readLines(path, progress)) {
@@ -299,6 +301,8 @@ export async function* readMooncakeTrace(
     let request: TraceRequest;
     try {
       request = parseMooncakeLine(text, { path, line: progress.lines }, blockTokens);
+      // what holds from line to line, and what no simulation takes
+      rows.read(rowOf(request), new TraceLine(path, progress.lines));
     } catch (error) {
       if (options.skipBad !== true || !(error instanceof TierKVError)) throw error;
       if (++skipped > maxBadLines) {
@@ -320,6 +324,15 @@ export async function* readMooncakeTrace(
       path,
     });
   }
+}
+
+function rowOf({ timestampMs, inputTokens, outputTokens, hashIds }: TraceRequest): Record<string, unknown> {
+  return {
+    timestamp: timestampMs,
+    input_length: inputTokens,
+    output_length: outputTokens,
+    hash_ids: Array.from(hashIds),
+  };
 }
 
 /** One request of a Mooncake-format trace, as a command hands it on. */

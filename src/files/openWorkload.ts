@@ -66,6 +66,18 @@ export const FORMATS = [
 ] as const;
 export type Format = (typeof FORMATS)[number];
 
+/** Formats whose rows are times and lengths: whether prompts share beginnings does not stand in them. */
+const ofLengths: ReadonlySet<Format> = new Set(['azure', 'burstgpt', 'lengths', 'columns', 'vllm-bench']);
+
+/** What cannot be seen from a trace of this format; undefined where the format says which prompts share their beginnings. */
+export function prefixNotice(format: Format): string | undefined {
+  if (!ofLengths.has(format)) return undefined;
+  return (
+    `rows of ${format} say nothing of shared prefixes, so that every prompt counts as new: what tiers and routing by prefix ` +
+    'bring cannot be seen from this trace. Use one with hash_ids or token ids, or a specification with prefixes.'
+  );
+}
+
 export interface OpenOptions {
   readonly format?: Format;
   readonly seed?: bigint;

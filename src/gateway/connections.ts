@@ -13,7 +13,7 @@ const ENDING_MS_MOST = 2000;
 /** Bytes of a refused request that are read and thrown away, so that its client can read why. */
 const DISCARDED_BYTES_MOST = 2 ** 20;
 
-interface Waiting {
+interface WaitingAnswer {
   /** Bytes that wait for the client, and bytes that were sent, when they were looked at. */
   length: number;
   sent: number;
@@ -22,7 +22,7 @@ interface Waiting {
 }
 
 export class ClientConnections {
-  readonly #sockets = new Map<Socket, Waiting | undefined>();
+  readonly #sockets = new Map<Socket, WaitingAnswer | undefined>();
   readonly #ending = new WeakSet<Socket>();
   readonly #clientMs: number;
   readonly #endingMs: number;

@@ -6,8 +6,7 @@ export { defaultLimits, type GatewayConfig, type GatewayLimits } from './config.
 export { type LogDifference, type LogHeader, type ReplayResult, replayLog } from './decisionLog.ts';
 export { readControlFile, readKeySecret, readSecret, readTenants } from './files.ts';
 export { Gateway } from './gateway.ts';
-export { type GatewayPlan, idleSlots, type ShadowPlan } from './plan.ts';
-export type { ArrivalRecord, GatewayInput, GatewayOutput, ReportRecord } from './records.ts';
+export type { GatewayPlan, ShadowPlan } from './plan.ts';
 export type { ShadowTally } from './shadowCounts.ts';
 export { compareShadows, type ShadowReport, type ShadowTrial } from './shadows.ts';
 export type { GatewayCounts } from './status.ts';

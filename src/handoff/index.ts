@@ -2,7 +2,6 @@
 
 import '../requireNode.ts';
 
-export { fitHandoffs, type HandoffFit, type MeasuredHandoff } from './linkFit.ts';
 export type { HandoffOffer, OfferEnd } from './offer.ts';
 export {
   type HandoffEnd,

@@ -8,6 +8,8 @@
  *   claimed again until the lease ends.
  * - The lease runs from the end of the prompt's computing, and anew from each block that is taken. At its end all is
  *   let go: a later claim finds nothing, and the other side computes.
+ * - A connection takes a place when its greeting has shown the secret key. Before that it is one of a number of strangers, of
+ *   whom the oldest of the address that has the most goes when another one comes: idle ones keep out no peer.
  * - Blocks held are bounded: beyond `heldBytesMax`, `offer` waits, so a decode side that takes nothing stops new prompts
  *   here. Blocks on the way are bounded by the credits of the other side, and by what its socket takes.
  */
@@ -70,7 +72,9 @@ const HELD_BYTES_MAX = 256 * 1024 * 1024;
 const GREETING_MS = 5000;
 /** Milliseconds between two signs of life while a claim is open. */
 const ALIVE_MS = 1000;
-const CONNECTIONS_MAX = 256;
+/** Connections of peers, and of strangers: those whose greeting has not ended. */
+const PEERS_MAX = 256;
+const STRANGERS_MAX = 256;
 /** Credits of one claim that are believed: a claim that names more gets these. */
 const CREDITS_MAX = 1024;
 
@@ -101,6 +105,10 @@ export class HandoffSender implements AsyncDisposable {
   readonly #notice: (line: string) => void;
   readonly #offers: Map<string, Offer> = new Map();
   readonly #connections: Set<Socket> = new Set();
+  /** Of these, the ones whose greeting has shown the key. */
+  #peers = 0;
+  /** Of these, the ones whose greeting has not ended, by address, the oldest first. */
+  readonly #strangers: Map<string, Set<Socket>> = new Map();
   readonly #stopNews: () => void;
   #server: Server | undefined;
   #address: HandoffAddress = { host: '', port: 0 };
@@ -312,13 +320,12 @@ export class HandoffSender implements AsyncDisposable {
   }
 
   async #serve(socket: Socket): Promise<void> {
-    if (this.#isClosed || this.#connections.size >= CONNECTIONS_MAX) {
+    if (this.#isClosed) {
       socket.destroy();
       return;
     }
-    this.#connections.add(socket);
-    socket.on('close', () => this.#connections.delete(socket));
     const from = `${socket.remoteAddress}:${socket.remotePort}`;
+    const known = this.#admit(socket);
     let wire: Wire;
     try {
       wire = await Wire.accept(socket, this.#wire, GREETING_MS);
@@ -328,7 +335,15 @@ export class HandoffSender implements AsyncDisposable {
         this.#notice(`hand-off: ${from} is refused: ${error.message}`);
       }
       return;
+    } finally {
+      known();
     }
+    if (this.#peers >= PEERS_MAX) {
+      this.#notice(`hand-off: ${from} is refused: ${PEERS_MAX} peers are connected`);
+      wire.end();
+      return;
+    }
+    this.#peers++;
     const claims = new Map<number, HandoffClaim>();
     const alive = setInterval(() => {
       if (claims.size > 0) wire.send(Frame.ALIVE, new Uint8Array(0));
@@ -347,7 +362,38 @@ export class HandoffSender implements AsyncDisposable {
       clearInterval(alive);
       for (const claim of claims.values()) claim.leave();
       claims.clear();
+      this.#peers--;
     });
+  }
+
+  /** A stranger, until what is returned is called. Where there are too many, one goes for it. */
+  #admit(socket: Socket): () => void {
+    const strangers = this.#strangers;
+    const address = socket.remoteAddress ?? '';
+    if (this.#strangerCount() >= STRANGERS_MAX) {
+      const [most] = [...strangers.values()].sort((a, b) => b.size - a.size);
+      const [oldest] = most;
+      oldest.destroy();
+      most.delete(oldest); // its own `close` comes later
+    }
+    const here = strangers.get(address) ?? new Set<Socket>();
+    strangers.set(address, here.add(socket));
+    this.#connections.add(socket);
+    const known = (): void => {
+      here.delete(socket);
+      if (here.size === 0 && strangers.get(address) === here) strangers.delete(address);
+    };
+    socket.on('close', () => {
+      known();
+      this.#connections.delete(socket);
+    });
+    return known;
+  }
+
+  #strangerCount(): number {
+    let count = 0;
+    for (const { size } of this.#strangers.values()) count += size;
+    return count;
   }
 
   #claim(wire: Wire, claims: Map<number, HandoffClaim>, body: Buffer): void {

@@ -3,6 +3,7 @@
  * a run by the same model of time would miss the targets on whatever they exclude.
  */
 
+import { prefixNotice } from '../files/openWorkload.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { BatchSums, type LatencyModel } from '../sim/latency/latencyModel.ts';
 import { percentile } from '../sim/metrics/statistics.ts';
@@ -32,6 +33,8 @@ export interface Traffic {
   readonly outputs: Lengths;
   /** Whether no two requests have a prefix in common. */
   readonly sharesNothing: boolean;
+  /** What cannot be learned from the workload. */
+  readonly notice: string | undefined;
   /** Whether rounds of conversations wait for the round before; their rate follows the deployment, so it bounds nothing. */
   readonly hasSessions: boolean;
   readonly isGenerated: boolean;
@@ -62,6 +65,7 @@ export function trafficOf({ workload, deployment }: SimulationPlan): Traffic {
     prompts: lengthsOf(prompts),
     outputs: lengthsOf(outputs),
     sharesNothing: opened.workload.sharesNothing === true,
+    notice: prefixNotice(opened.source.format),
     hasSessions: opened.workload.sessions !== undefined,
     isGenerated: workload.kind !== 'trace',
   };

@@ -13,4 +13,4 @@ export {
   simulateCommandOf,
 } from './plan.ts';
 export type { PlanQuestion, PlanRole, PlanWorkload } from './question.ts';
-export { type FigureName, type PlanTargets, parseTarget, type TargetMeasured } from './targets.ts';
+export type { FigureName, PlanTargets, TargetMeasured } from './targets.ts';

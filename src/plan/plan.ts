@@ -313,6 +313,7 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }:
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');
   }
   if (!isWhole) notes.push('the time ended before the search did: a cheaper deployment may exist');
+  if (traffic.notice !== undefined) notes.push(traffic.notice.replace(/\.$/, ''));
   if (traffic.sharesNothing && gpu !== undefined) {
     notes.push(
       'no two requests share a prefix, so that tiers below GPU memory bring nothing and were not tried',

@@ -6,7 +6,6 @@ export {
   type Figure,
   type LinesSection,
   type PointsSection,
-  quantilesOf,
   type Report,
   type ReportColumn,
   type ReportOrigin,
@@ -17,7 +16,6 @@ export {
   type TimelineLane,
   type TimelineRequest,
   type TimelineSection,
-  thinned,
   type Unit,
   written,
 } from './model.ts';

@@ -3,13 +3,9 @@
 export { StepOutcome, StepPlan } from './batching/batch.ts';
 export {
   type PreemptionMode,
-  preemptionNames,
   publishNames,
-  queueOrderNames,
-  RANKED,
   type ResolvedSchedulerConfig,
   type SchedulerConfig,
-  victimRuleNames,
 } from './batching/config.ts';
 export type { SchedulerCounters, SchedulerNames } from './batching/core.ts';
 export { type KVPort, ManagerPort, type ManagerPortConfig } from './batching/kvPort.ts';
@@ -26,55 +22,32 @@ export {
   SchedulerDecision,
   SchedulerInput,
   type SchedulerSink,
-  schedulerDecisionNames,
-  schedulerInputNames,
 } from './batching/schedulerSink.ts';
-export { type Digest, digestBytes, digestWords } from './digest.ts';
+export { type Digest, digestBytes } from './digest.ts';
 export { type ErrorCode, type ErrorFacts, TierKVError } from './errors.ts';
-export type {
-  EvictionChoice,
-  EvictionPolicy,
-  EvictionWorld,
-  Retention,
-  Visit,
-} from './eviction/evictionPolicy.ts';
-export {
-  defaultEviction,
-  evictionPolicyNames,
-  makeEvictionPolicy,
-  resolvePolicy,
-} from './eviction/registry.ts';
-export { RetentionPolicy } from './eviction/retention.ts';
+export type { EvictionChoice, Retention, Visit } from './eviction/evictionPolicy.ts';
+export { defaultEviction, evictionPolicyNames, resolvePolicy } from './eviction/registry.ts';
 export {
   type Axis,
-  type BoxShape,
-  type BoxStrides,
-  blockBox,
   boxBytes,
   boxShape,
-  boxStrides,
   type CoveringUnit,
   contains,
   cover,
   Granularity,
   type GranularityName,
-  granularityNames,
   intersect,
   type KVBox,
   requireBox,
   rowOffsetBytes,
-  sameBox,
   split,
-  tokenBox,
   type UnitConfig,
   type UnitSpec,
-  unitAt,
   unitBox,
   unitCount,
   unitSpec,
 } from './geometry/box.ts';
 export {
-  blockBytesLimit,
   choosePageBytes,
   dtypeBytes,
   type KVDtype,
@@ -85,25 +58,20 @@ export {
   type PageSize,
   type PageSizeOptions,
   requireKVLayout,
-  requireLayout,
 } from './geometry/layout.ts';
 export {
   countRuns,
   type RunArray,
   valuesPerCopyRun,
-  valuesPerRun,
   writeBlockRuns,
   writeCopyRuns,
-  writeRuns,
 } from './geometry/runs.ts';
 export { blake2s } from './keys/blake2s.ts';
 export {
   BlockKeys,
-  CanonicalWriter,
   ExternalKeys,
   type ExternalNamespace,
   elementAt,
-  encodeNamespace,
   KeyChain,
   type KeyElements,
   type KeyNamespace,
@@ -111,22 +79,11 @@ export {
   keyToHex,
   type RequestExtra,
   type RequestExtras,
-  requestExtras,
   requireElements,
-  secretKeyBytesMin,
-  tokensPerKey,
-  ValueType,
   wordsPerKey,
 } from './keys/keyChain.ts';
 export { type LogOutput, LogReader, LogWriter, type RecordedInput } from './log/decisionLog.ts';
-export {
-  DecisionOp,
-  type DecisionSink,
-  decisionOpNames,
-  InputOp,
-  inputOpNames,
-  type SchedulerHead,
-} from './log/decisionSink.ts';
+export { DecisionOp, type DecisionSink, InputOp, type SchedulerHead } from './log/decisionSink.ts';
 export { LogReplayer, type ReplayListener, replayLog } from './log/replayer.ts';
 export type { RecordedSchedulerInput } from './log/schedulerLog.ts';
 export { type MoveAnswer, moveAnswers } from './manager/blocks.ts';
@@ -163,9 +120,7 @@ export {
 export {
   type ComputeEstimate,
   type FoundPrefix,
-  isLoadBetter,
   isOurs,
-  type LoadChoice,
   type LoadEstimate,
   type LoadPlan,
   loadOrRecompute,
@@ -185,16 +140,7 @@ export {
   saveState,
   type TypedArray,
 } from './snapshot.ts';
-export {
-  BlockUse,
-  HALF_LIFE_US_DEFAULT,
-  halved,
-  type UseHistory,
-  type UseRates,
-  UseTable,
-  useRates,
-  YOUTH_US_DEFAULT,
-} from './tables/contentTable.ts';
+export { BlockUse, type UseHistory, type UseRates, useRates } from './tables/contentTable.ts';
 export { type JobId, JobPriority, type Place, type Transfer } from './tables/jobTable.ts';
 export { type PoolShape, poolShape } from './tables/slotPool.ts';
 export type { TableMemory } from './tables/tableMemory.ts';
@@ -207,7 +153,6 @@ export {
   type TransferDriver,
 } from './tier/driver.ts';
 export {
-  addTierName,
   linkName,
   Outcome,
   type OutcomeName,
@@ -216,7 +161,6 @@ export {
   type TierName,
   type TierTitles,
   TOP,
-  tierLinks,
   tierName,
   tierNames,
   tierTitle,
@@ -232,4 +176,4 @@ export type {
   TierStore,
   TopTierStore,
 } from './tier/tierStore.ts';
-export { isHostStore, isTopStore, SlotLocks, type SlotUse } from './tier/tierStore.ts';
+export { isHostStore, type SlotUse } from './tier/tierStore.ts';

@@ -1,17 +1,13 @@
 /** BLIS: the simulator's parts. */
 
-export { nearestName, unknownName } from '../runtime/errors.ts';
 export { loadProgram } from '../sandbox/loadProgram.ts';
 export {
   type Budget,
   type DecisionShape,
-  decidedInput,
   type InputKind,
   type InputShape,
   InputTable,
-  invalidDecision,
   Meter,
-  mentions,
   PolicyError,
   type PolicyErrorFacts,
   type PolicyErrorKind,
@@ -22,19 +18,9 @@ export {
   policyErrorKinds,
   policyLanguages,
   quoted,
-  requireChoice,
-  requireChoicePlace,
-  requireIndex,
-  requireNumber,
-  requireSignature,
-  SCALARS,
   type Signature,
 } from '../sandbox/program.ts';
 export { repr } from '../sandbox/starlark/operations.ts';
-export {
-  StarlarkInstance,
-  StarlarkProgram,
-} from '../sandbox/starlark/starlarkPolicy.ts';
 export {
   type FieldKind,
   RecordShape,
@@ -47,40 +33,29 @@ export {
   type Value,
 } from '../sandbox/starlark/value.ts';
 export { textHash } from '../sandbox/wasm/wasmPolicy.ts';
-export { type Conservation, conservationOf, RequestTape } from './cluster/core.ts';
+export { type Conservation, RequestTape } from './cluster/core.ts';
 export {
   type Handoff,
   type HandoffConfig,
-  type HandoffCounters,
   type HandoffGranularity,
   type HandoffSend,
   type HandoffState,
   handoffGranularities,
 } from './cluster/handoffs.ts';
-export {
-  eventPriorities,
-  type ForcedDecisions,
-  keyOfSeed,
-  observers,
-  type PoolPart,
-  policiesName,
-  SimEvent,
-  type SimulatedWorkload,
-  type SimulationKey,
-  type SimulationObserver,
-  type SimulationOptions,
-  type SimulationParts,
-  type StepSpan,
+export type {
+  ForcedDecisions,
+  PoolPart,
+  SimulatedWorkload,
+  SimulationKey,
+  SimulationObserver,
+  SimulationOptions,
+  SimulationParts,
+  StepSpan,
 } from './cluster/parts.ts';
 export type { ReplicaChange, ScaleChange, ScalingSetup } from './cluster/scaling.ts';
 export { type ForkOptions, Simulation } from './cluster/simulation.ts';
-export { SimulationSnapshot, type SnapshotData, snapshotVersion } from './cluster/snapshot.ts';
-export {
-  type AdmissionPolicy,
-  admissionPolicies,
-  kvUtilization,
-  utilizationSaturation,
-} from './control/admission.ts';
+export { SimulationSnapshot, type SnapshotData } from './cluster/snapshot.ts';
+export { kvUtilization } from './control/admission.ts';
 export type {
   ControlConfig,
   ControlCounters,
@@ -91,33 +66,19 @@ export type {
   ShadowDivergence,
   SignalConfig,
 } from './control/controlPlane.ts';
-export {
-  type PrefillDecodeDecider,
-  type PrefillDecodeDecision,
-  prefillDecodeDeciders,
-} from './control/disaggregation.ts';
 export { type EnqueueResult, type FlowControl, type GatewayEntry, gateways } from './control/flowControl.ts';
-export {
-  type ControlWorld,
-  checkControl,
-  defaultControl,
-  type MadePolicies,
-  PolicyControlPlane,
-} from './control/plane.ts';
+export { checkControl } from './control/plane.ts';
 export {
   ADMIT,
   type AdmissionDecision,
   type CandidateScore,
   type ClusterState,
-  effectiveLoad,
-  estimatedWaitUs,
   type FilteredOut,
   type ForcedRouting,
   type InstanceProbe,
   type InstanceReport,
   type InstanceSnapshot,
   type NamedPolicy,
-  noMemory,
   type ObservedKV,
   type ObservedTier,
   type ParameterValue,
@@ -131,12 +92,9 @@ export {
   type Role,
   type RoutingDecision,
   type SnapshotState,
-  StatelessPolicy,
   type Stay,
 } from './control/policy.ts';
-export { type PriorityPolicy, priorityPolicies, SloPriorities } from './control/priority.ts';
 export {
-  checkParameters,
   type NumberRule,
   type ParameterRule,
   type ParameterRules,
@@ -154,13 +112,7 @@ export {
   shadowNames,
   type TenantState,
 } from './control/routerState.ts';
-export { type InstanceScore, instanceScores, routingPolicies } from './control/routing/routing.ts';
-export type {
-  RoutingChoice,
-  RoutingContext,
-  RoutingPolicy,
-  ScorePart,
-} from './control/routing/routingPolicy.ts';
+export type { RoutingContext } from './control/routing/routingPolicy.ts';
 export { type Scorer, scorers } from './control/routing/scorers.ts';
 export {
   type AutoScaleContext,
@@ -177,7 +129,6 @@ export {
   type WarmupCurve,
   type WarmupProfile,
   warmupCurves,
-  warmupFactor,
 } from './control/scaling/autoScalePolicy.ts';
 export {
   AutoScaler,
@@ -192,9 +143,7 @@ export {
   type ScaleTriggers,
   type ServingReplica,
 } from './control/scaling/autoScaler.ts';
-export { scalingPolicies } from './control/scaling/registry.ts';
 export {
-  checkDeployment,
   type Fleet,
   type MakeEngine,
   newSimulation,
@@ -202,8 +151,7 @@ export {
   resumeSimulation,
   type SimulationSetup,
 } from './description/deployment.ts';
-export { lengthSpecOf } from './description/distribution.ts';
-export { type ParseOptions, parseWorkloadSpec, readWorkloadSpec } from './description/readWorkload.ts';
+export { type ParseOptions, parseWorkloadSpec } from './description/readWorkload.ts';
 export {
   type ActiveWindow,
   CATEGORIES,
@@ -212,7 +160,6 @@ export {
   type ClientSpec,
   type CohortSpec,
   type InferencePerfSpec,
-  isClosedLoop,
   type ModalitySpec,
   type MultimodalSpec,
   type MultiTurnSpec,
@@ -225,21 +172,19 @@ export {
   type TrafficSpec,
   type WorkloadSpec,
 } from './description/workloadSpec.ts';
-export { formatWorkloadSpec } from './description/writeWorkload.ts';
 export type { AdapterConfig } from './instance/adapterSlots.ts';
-export {
-  type CacheListener,
-  type EngineConfig,
-  type EngineCounters,
-  type EngineStep,
-  type EngineTraffic,
-  type InstanceEngine,
-  type InstanceTierMetrics,
-  type LinkMetrics,
-  type LoadTiming,
-  type LowerTier,
-  managerConfigOf,
-  type TierReport,
+export type {
+  CacheListener,
+  EngineConfig,
+  EngineCounters,
+  EngineStep,
+  EngineTraffic,
+  InstanceEngine,
+  InstanceTierMetrics,
+  LinkMetrics,
+  LoadTiming,
+  LowerTier,
+  TierReport,
 } from './instance/engine.ts';
 export {
   Instance,
@@ -248,104 +193,22 @@ export {
   type InstanceHost,
   type InstanceLimits,
 } from './instance/instance.ts';
-export { SchedulerEngine } from './instance/schedulerEngine.ts';
-export { KeysNeeded, PromptKeys, SimRequest, TokenTimes } from './instance/simRequest.ts';
-export { horizonFromInt64, NO_HORIZON, VirtualClock } from './kernel/clock.ts';
-export { EventQueue, type EventQueueState, RANKS } from './kernel/eventQueue.ts';
-export { Calibrated, type CalibratedCoefficients, type EngineOverhead } from './latency/calibrated.ts';
-export {
-  automaticBlockCount,
-  type BlockCountOptions,
-  fitLink,
-  kvBytesPerToken,
-  type LinkCalibration,
-  type LinkSample,
-  linkSchema,
-  parseLinkCalibration,
-  weightBytes,
-} from './latency/capacity.ts';
-export { type Coefficients, coefficientSchema, parseCoefficients } from './latency/coefficients.ts';
-export {
-  type EngineMemory,
-  type EngineMemoryOptions,
-  engineMemory,
-  localKvBytesPerToken,
-  localWeightBytes,
-} from './latency/engineMemory.ts';
-export {
-  crossValidate,
-  type Fold,
-  fitEngine,
-  kernelCoefficients,
-  type ModelLookup,
-  predictRecords,
-  prepareRecords,
-  type RecordPrediction,
-} from './latency/fit/engineFit.ts';
-export {
-  composedPrefillUs,
-  type DecodeSample,
-  type GemmSample,
-  isWarmUp,
-  type KernelTables,
-  type PrefillSample,
-  parseDecodeTable,
-  parseGemmTable,
-  parsePrefillTable,
-  predictDecodeAttention,
-  predictGemm,
-  predictPrefillAttention,
-  prefillTokenRange,
-} from './latency/fit/kernelFit.ts';
-export {
-  fitLinear,
-  type LinearFit,
-  largePrefillTokens,
-  nonNegativeLeastSquares,
-  type Regime,
-  regimeOf,
-  regimes,
-  type Score,
-  type StepPrediction,
-  scoreOf,
-  scoresBy,
-} from './latency/fit/linearFit.ts';
-export {
-  type MeasuredRequest,
-  type MeasuredRunFile,
-  type RunFormat,
-  readMeasuredRun,
-  runFormats,
-} from './latency/fit/measuredRuns.ts';
-export { fitRun, type MeasuredRun, replayRun } from './latency/fit/runFit.ts';
-export {
-  type BatchLimits,
-  type RequestTimes,
-  replayRequests,
-  type StepSeen,
-} from './latency/fit/runReplay.ts';
-export {
-  averageStep,
-  batchOf,
-  formatStepRecords,
-  parseEngineLog,
-  parseRunSummaries,
-  parseStepRecords,
-  type RunSummary,
-  type StepRecord,
-} from './latency/fit/stepRecords.ts';
+export { PromptKeys, SimRequest, TokenTimes } from './instance/simRequest.ts';
+export type { CalibratedCoefficients, EngineOverhead } from './latency/calibrated.ts';
+export { weightBytes } from './latency/capacity.ts';
+export { type Coefficients, parseCoefficients } from './latency/coefficients.ts';
+export { type EngineMemory, type EngineMemoryOptions, engineMemory } from './latency/engineMemory.ts';
+export { fitLinear, type LinearFit, type StepPrediction } from './latency/fit/linearFit.ts';
+export { formatStepRecords, type StepRecord } from './latency/fit/stepRecords.ts';
 export type { HybridLayers } from './latency/hybridLayers.ts';
 export type { SideBlocks } from './latency/kvLayout.ts';
 export {
   type BatchedRequest,
   BatchSums,
   type LatencyModel,
-  type Parallelism,
   type SpeculationChoice,
   type SpeculativeDecoding,
   type StepPart,
-  sumBatch,
-  toTicks,
   withAdapterOverhead,
 } from './latency/latencyModel.ts';
 export {
@@ -354,138 +217,37 @@ export {
   type MoeCommBackend,
   moeCommBackends,
 } from './latency/latencyNames.ts';
-export { Linear, type LinearCoefficients, linearFeatures, linearTerms } from './latency/linear.ts';
+export { Linear, type LinearCoefficients } from './latency/linear.ts';
 export { type LatencySetup, newLatencyModel } from './latency/makeModel.ts';
-export {
-  type Hardware,
-  type ModelConfig,
-  modelFileName,
-  parseHardware,
-  parseModelConfig,
-  parseUpstreamHardware,
-  requireKnownName,
-} from './latency/modelConfig.ts';
-export {
-  type AttentionEfficiency,
-  type EngineShape,
-  engineShape,
-  expertsTouched,
-  FlooredModel,
-  type GemmEfficiency,
-  gemmUs,
-  PhysicalFloor,
-  type PhysicalWork,
-} from './latency/physics.ts';
-export { Roofline } from './latency/roofline.ts';
-export { TrainedPhysics, type TrainedPhysicsCoefficients } from './latency/trainedPhysics.ts';
+export { type Hardware, type ModelConfig, parseHardware, parseModelConfig } from './latency/modelConfig.ts';
+export type { AttentionEfficiency, GemmEfficiency } from './latency/physics.ts';
+export type { TrainedPhysicsCoefficients } from './latency/trainedPhysics.ts';
 export {
   Flights,
   LinkModel,
   type LinkProfile,
   type LinkProfiles,
   ModeledDriver,
-  modeledDigest,
   type Timeline,
-  TransferTimeline,
 } from './links/modeledDriver.ts';
 export { ModeledTier } from './links/modeledTier.ts';
 export { SharedServer, type SharedServerConfig, type SharedServerCounts } from './links/sharedServer.ts';
-export { RequestTable, Status, statusNames, ValueCounts } from './metrics/requestTable.ts';
-export {
-  classOf,
-  countedMeanMs,
-  countedPercentileMs,
-  jainIndex,
-  meanMs,
-  meetsTargets,
-  metTargets,
-  percentile,
-  percentileMs,
-  type Summary,
-  summarize,
-  type Targets,
-  type TargetsByClass,
-  wasTurnedAway,
-} from './metrics/statistics.ts';
+export { RequestTable, Status, ValueCounts } from './metrics/requestTable.ts';
+export { classOf, meetsTargets, type Targets, type TargetsByClass } from './metrics/statistics.ts';
 export * as elementary from './random/elementary.ts';
-export {
-  fnv1a64,
-  GoRandom,
-  PartitionedRandom,
-  type PooledStream,
-  partitionSeed,
-  StreamPool,
-} from './random/goRand.ts';
+export { GoRandom, type PooledStream, StreamPool } from './random/goRand.ts';
 export type { SourceState } from './random/laggedFibonacci.ts';
+export type { ArrivalProcess, ArrivalSpec, LengthSpec } from './random/samplers.ts';
+export { type DecisionSummary, Decisions } from './report/decisions.ts';
 export {
-  type ArrivalProcess,
-  type ArrivalSampler,
-  type ArrivalSpec,
-  arrivalSampler,
-  gammaVariate,
-  type LengthSampler,
-  type LengthSpec,
-  lengthSampler,
-  MAX_LENGTH_TOKENS,
-  normalizedExponentialGaps,
-  weibullScale,
-  weibullShape,
-} from './random/samplers.ts';
-export {
-  ChromeTrace,
-  type DecisionSummary,
-  Decisions,
-  headOfLineBlocking,
-  priorityInversions,
-} from './report/decisions.ts';
-export {
-  type Attained,
-  attainedOf,
   type ClassGoodput,
-  type ClassSummary,
-  classSummaries,
   clusterMetrics,
   type Goodput,
-  goodputOf,
-  hitRateOf,
   type MetricsOutput,
-  metricsOutput,
   type RequestRow,
-  requestRow,
-  type SessionSummary,
-  sessionSummary,
-  type TenantSummary,
-  tenantSummaries,
 } from './report/metricsOutput.ts';
-export {
-  compareRecorded,
-  type MetricComparison,
-  type RecordedComparison,
-  type RequestTiming,
-} from './report/recordedComparison.ts';
-export { type ScaleRecord, ScaleRecords, type ScalingOf, ScalingReport } from './report/scaling.ts';
-export {
-  type CacheMetrics,
-  cacheMetrics,
-  Occupancy,
-  type OccupancySample,
-  Spread,
-  type TransferMetrics,
-  transferMetrics,
-} from './report/tierMetrics.ts';
-export {
-  type WekaOptions,
-  wekaFields,
-  wekaRequests,
-  wekaSessionFields,
-  wekaSessionRequests,
-} from './workload/agentSessions.ts';
-export {
-  type BenchmarkedRequest,
-  benchmarkedRequests,
-  benchmarkFields,
-  benchmarkRequests,
-} from './workload/benchmarkOutput.ts';
+export type { CacheMetrics, OccupancySample } from './report/tierMetrics.ts';
+export { type WekaOptions, wekaRequests, wekaSessionRequests } from './workload/agentSessions.ts';
 export {
   type RequestEnd,
   SessionManager,
@@ -493,100 +255,28 @@ export {
   type SessionPlan,
 } from './workload/closedLoop.ts';
 export {
-  bailianFields,
   bailianRequests,
   byteTokens,
   type MooncakeOptions,
-  mooncakeFields,
   mooncakeRequests,
   type TextTraceOptions,
   type Tokenizer,
-  textTraceFields,
   textTraceRequests,
-  tokenIdFields,
-  tokenIdRequests,
 } from './workload/importers.ts';
-export { diurnalWindows, drainWindows, type Limits } from './workload/plan.ts';
-export {
-  type DistributionOptions,
-  distributionSpec,
-  type LengthRange,
-  type LoadProfile,
-  PRESETS,
-  parseProfile,
-  presetLengths,
-  profileWindows,
-  timeoutUsOf,
-  withProfile,
-  withTimeout,
-} from './workload/presets.ts';
+export type { Limits } from './workload/plan.ts';
+export { type DistributionOptions, distributionSpec, type LengthRange } from './workload/presets.ts';
 export {
   type BlockRuns,
   deadlineUs,
   type ModalityTokens,
-  maxRequestTokens,
   type PromptIdentity,
   type RequestOrigin,
   type RequestStream,
   requestsOf,
-  SESSION_TIMEOUT_US,
   type TokenSpan,
   type WorkloadRequest,
 } from './workload/request.ts';
-export {
-  fitLognormal,
-  type Histogram,
-  type ServeGenChunk,
-  type ServeGenLengths,
-  type ServeGenWindow,
-  servegenCohorts,
-  servegenLengths,
-  servegenWindows,
-} from './workload/servegen.ts';
-export {
-  type Distribution,
-  distributionOf,
-  type GroupSummary,
-  WorkloadDigest,
-  WorkloadSummarizer,
-  type WorkloadSummary,
-} from './workload/summary.ts';
-export {
-  azureColumns,
-  azureRequests,
-  burstColumns,
-  burstRequests,
-  type ColumnMapping,
-  type LengthFileOptions,
-  lengthFileRequests,
-  mappedRequests,
-  parseColumnMapping,
-} from './workload/tables.ts';
-export { blockHash, blockHashes, TokenReader, VOCABULARY } from './workload/tokens.ts';
-export {
-  CsvHeader,
-  type Lines,
-  shown,
-  shownPlain,
-  splitCsv,
-  TakenColumns,
-  TraceLine,
-} from './workload/traceLines.ts';
-export {
-  type ClosedLoopTrace,
-  closedLoopTrace,
-  readTraceHeader,
-  recordedRequests,
-  TRACE_VERSION,
-  type TraceColumns,
-  type TraceHeader,
-  type TraceHeaderFields,
-  type TraceTiming,
-  type TraceV2Record,
-  traceColumns,
-  traceHeader,
-  traceRecords,
-  traceRow,
-  traceV2Columns,
-} from './workload/traceV2.ts';
+export { type LengthFileOptions, lengthFileRequests } from './workload/tables.ts';
+export { blockHashes, TokenReader } from './workload/tokens.ts';
+export { type Lines, shown, TakenColumns, TraceLine } from './workload/traceLines.ts';
 export { generateWorkload, type Workload } from './workload/workload.ts';

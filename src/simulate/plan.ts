@@ -6,7 +6,10 @@
 
 import { isMap, isSeq, parseDocument } from 'yaml';
 import { readText } from '../files/inputs.ts';
+
+import { prefixNotice } from '../files/openWorkload.ts';
 import type { TierKVError } from '../runtime/errors.ts';
+
 import { type HandoffConfig, handoffGranularities } from '../sim/cluster/handoffs.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { Role } from '../sim/control/policy.ts';
@@ -127,8 +130,14 @@ function planSettings(deployment: Deployment): SimulationPlan {
     policyFile: bundle,
     named: bundle.autoscaler ?? null,
     deployment: withValue(deployment, 'latency.model', hardware.coefficients.backend),
-    notices: cutOffTiers(pools),
+    notices: [...silentWorkload(workload), ...cutOffTiers(pools)],
   };
+}
+
+/** What cannot be learned from a workload. */
+function silentWorkload(workload: PlannedWorkload): string[] {
+  const notice = workload.kind === 'trace' ? prefixNotice(workload.format) : undefined;
+  return notice === undefined ? [] : [notice];
 }
 
 // A deployment file: models, pools, control plane, autoscaling, workload and targets in one YAML file, read
@@ -169,7 +178,8 @@ function planFile(file: string, deployment: Deployment): SimulationPlan {
     deployment: served,
     notices: [],
   };
-  return { ...plan, notices: [...idleKeys(text, plan), ...cutOffTiers(plannedPools)] };
+  const notices = [...silentWorkload(workload), ...idleKeys(text, plan), ...cutOffTiers(plannedPools)];
+  return { ...plan, notices };
 }
 
 /** Plans the workload of a deployment file. One that is named beside the file goes before it. */

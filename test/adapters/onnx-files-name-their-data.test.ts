@@ -63,11 +63,11 @@ test('names come once and in order, beside fields that are not known', () => {
   expect(readWhole(graph(field(5, [8, 1])))).toEqual([]);
 });
 
-describe('what is no ONNX file', () => {
+describe('what is not an ONNX file', () => {
   const deep = (levels: number): number[] => (levels === 0 ? [] : node(field(6, deep(levels - 1))));
   test.each<readonly [string, readonly number[], RegExp]>([
     ['nothing', [], /no graph/],
-    ['a text', [...new TextEncoder().encode('<!DOCTYPE html>')], /no ONNX file/],
+    ['a text', [...new TextEncoder().encode('<!DOCTYPE html>')], /not an ONNX file/],
     ['half a file', graph(field(5, tensor('here'))).slice(0, -9), /ends too early/],
     ['a field longer than its graph', graph([...number(8 * 5 + 2), 100, 1]), /longer than what it stands in/],
     ['a number without end', new Array(11).fill(255), /a number is too long/],
@@ -92,7 +92,7 @@ describe('what is no ONNX file', () => {
       try {
         expect(Array.isArray(readWhole(damaged, 1 + (next() % 9)))).toBe(true);
       } catch (error) {
-        expect((error as Error).message, `seed ${seed}, ${i}`).toMatch(/^it is no ONNX file: /);
+        expect((error as Error).message, `seed ${seed}, ${i}`).toMatch(/^it is not an ONNX file: /);
       }
     }
   });

@@ -108,7 +108,7 @@ describe('a runtime that several models share', () => {
       fs.writeFileSync(graphFile, graph); // it has the small weights
       expect(await foundBy(directory, runtime)).toBe(0);
       fs.rmSync(data);
-      expect(() => hashedWeights(directory, 'fp32')).toThrow(/takes data from .*, and there is none/);
+      expect(() => hashedWeights(directory, 'fp32')).toThrow(/takes data from .*, which is missing/);
     },
   );
 });
@@ -214,7 +214,7 @@ describe('weights by their addresses, in a page', () => {
     fs.rmSync(data);
     await expect(told(model, directory)).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'weights' });
     fs.writeFileSync(path.join(directory, 'onnx', 'model.onnx'), '<!DOCTYPE html>');
-    await expect(told(model, directory)).rejects.toThrow(/it is no ONNX file/);
+    await expect(told(model, directory)).rejects.toThrow(/it is not an ONNX file/);
   });
 });
 

@@ -1,4 +1,4 @@
-import { createServer, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import {
@@ -340,6 +340,28 @@ describe('a hand-off that cannot be', () => {
     proxy.way = 'halfOpen';
     expect((await coming).outcome).toMatch(/late|vanished/);
     while (proxy.openEnds > 0) await setImmediate(); // it was given up, and not kept for the next one
+  });
+
+  it('is not kept out by strangers that hold connections, from its own address or another', async () => {
+    await using pair = await Pair.open();
+    const { port } = pair.sender.address;
+    const sockets: Socket[] = [];
+    const idle = async (localAddress: string): Promise<Socket> => {
+      const socket = connect({ port, host: '127.0.0.1', localAddress });
+      socket.on('error', () => {});
+      sockets.push(socket);
+      await new Promise((resolve) => socket.once('data', resolve)); // the greeting of the prefill side
+      return socket;
+    };
+    const alone = await idle('127.0.0.1');
+    const others = await Promise.all(Array.from({ length: 300 }, () => idle('127.0.0.2')));
+    await expect.poll(() => others.filter(({ closed }) => closed).length).toBe(45); // 300 and one, less 256
+    expect(alone.closed).toBe(false); // the oldest of all, of an address that has few
+    const offer = await pair.offer(8);
+    await ask(pair.prefill, 8);
+    offer.computed();
+    expect(await pair.receive(passedOn(offer), 8)).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    for (const socket of sockets) socket.destroy();
   });
 
   it('costs an error of its own for an option that is wrong', async () => {

@@ -14,43 +14,43 @@ export const parts: readonly Parts[] = [
   {
     reason: 'Runs for each block, token or step, where a check would cost more than the work.',
     names: words(`
-      blockBox boxBytes boxShape boxStrides contains intersect rowOffsetBytes sameBox unitAt unitBox unitCount
-      writeBlockRuns writeCopyRuns writeRuns countRuns digestWords digestBytes elementAt keyToHex halved useRates isOurs
-      squaresOf passArrived planOf isLoadBetter tierName tierTitle isHostStore isTopStore SlotLocks
+      boxBytes boxShape contains intersect rowOffsetBytes unitBox unitCount
+      writeBlockRuns writeCopyRuns countRuns digestBytes elementAt keyToHex useRates isOurs
+      squaresOf passArrived planOf tierName tierTitle isHostStore
       LoadedBlock.is OpenBlock.is SealingBlock.is
-      kvUtilization utilizationSaturation effectiveLoad estimatedWaitUs warmupFactor isClosedLoop deadlineUs
-      averageStep withAdapterOverhead batchOf sumBatch toTicks linearFeatures expertsTouched gemmUs isWarmUp regimeOf scoreOf
-      localKvBytesPerToken localWeightBytes modeledDigest fnv1a64 partitionSeed StreamPool StreamPool.stream
-      arrivalSampler gammaVariate lengthSampler weibullScale weibullShape blockHash byteTokens
-      classOf countedMeanMs countedPercentileMs jainIndex meanMs meetsTargets metTargets percentile percentileMs
-      wasTurnedAway attainedOf hitRateOf requestRow traceRow shown shownPlain splitCsv
-      anyIsReported cachedBlocks dueUs uncachedTokens dominates gainOf isMetricName written linkName startsAtPage openTelemetryName nameIn
-      emptyItem mismatchedWords patternItem patternKey keyOfSeed policiesName`),
+      kvUtilization deadlineUs
+      withAdapterOverhead
+      StreamPool StreamPool.stream
+      byteTokens
+      classOf meetsTargets
+      shown
+      cachedBlocks dueUs written linkName openTelemetryName nameIn
+      emptyItem mismatchedWords patternItem patternKey`),
   },
   {
     reason: 'Another export makes it: a user holds one, reads it, or names its type.',
     names: words(`
       KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable
-      BlockUse LoadedBlock OpenBlock SealingBlock ToldBlocks UseTable JobCarrier RetentionPolicy BlockKeys
-      CanonicalWriter ComputePace LinkPace restoreState saveState
-      CacheAllocation CachePage KVBlockDescriptor BlockMoves CachedMigration KernelTable LiveDevice
-      SimulationSnapshot RequestTape Instance KeysNeeded PromptKeys SimRequest TokenTimes VirtualClock StatelessPolicy
-      BatchSums FlooredModel PhysicalFloor Flights LinkModel TransferTimeline SharedServer RequestTable ValueCounts
-      ChromeTrace Decisions ScaleRecords ScalingReport Occupancy Spread
-      WorkloadDigest WorkloadSummarizer TokenReader CsvHeader TakenColumns TraceLine
-      RunWatch CacheMeasures RequestMeasures TenantMeasures TierMeasures ValueHistogram SimulationExplainer
+      BlockUse LoadedBlock OpenBlock SealingBlock ToldBlocks JobCarrier BlockKeys
+      ComputePace LinkPace restoreState saveState
+      CacheAllocation CachePage KVBlockDescriptor BlockMoves CachedMigration LiveDevice
+      SimulationSnapshot RequestTape Instance PromptKeys SimRequest TokenTimes
+      BatchSums Flights LinkModel SharedServer RequestTable ValueCounts
+      Decisions
+      TokenReader TakenColumns TraceLine
+      CacheMeasures RequestMeasures TenantMeasures TierMeasures ValueHistogram SimulationExplainer
       FaultClock CachePicture`),
   },
   {
     reason: 'A value or a helper of the interpreter of policies, which gets what the interpreter made.',
     names: words(`
-      StarDict StarFloat StarFunction StarList StarRecord StarTuple StarlarkInstance repr Meter mentions textHash
-      decidedInput InputTable requireChoice requireChoicePlace requireIndex requireNumber invalidDecision quoted`),
+      StarDict StarFloat StarFunction StarList StarRecord StarTuple repr Meter textHash
+      InputTable quoted`),
   },
   {
     reason: 'An error, or a helper that words one: it must never throw another while it is made.',
     names: words(`
-      TierKVError PolicyError IoError TimeIsUp nearestName unknownName requireElements`),
+      TierKVError PolicyError requireElements`),
   },
 ];
 
@@ -65,41 +65,24 @@ const numbers = '-1 1.5 1152921504606847000';
  */
 export const takesAnything: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
-    words(
-      'tableMemory simulationChoices defaultLimits bundleSchema describePolicies metricsText settled testSeed tierLinks',
-    ).map((name) => [name, 'all']),
+    words('tableMemory simulationChoices defaultLimits metricsText settled testSeed').map((name) => [
+      name,
+      'all',
+    ]),
   ),
   // a request's field, of which it says what is wrong
   transferWish: 'all',
-  // JSON of any value
-  canonicalJson: 'all',
-  contentHash: 'all',
   ...Object.fromEntries(
-    words('checkMigratorOptions openDevice checkControl SloPriorities distributionSpec prometheus').map(
-      (name) => [name, optional],
-    ),
+    words('checkMigratorOptions openDevice checkControl distributionSpec prometheus').map((name) => [
+      name,
+      optional,
+    ]),
   ),
   // a classifier of one's own has functions
   HotColdClassifier: `${optional} [object Map] [object Uint8Array] function`,
-  ...Object.fromEntries(words('policyId policyNodes idleSlots').map((name) => [name, '[object Object]'])),
-  ...Object.fromEntries(
-    words(`observers nonNegativeLeastSquares formatStepRecords headOfLineBlocking compareRecorded cacheMetrics
-      transferMetrics fitLognormal meansBySetting firstPolicies hypervolume paretoRanks`).map((name) => [
-      name,
-      '[object Array]',
-    ]),
-  ),
-  ...Object.fromEntries(
-    words('requireReportTarget LogReader addTierName modelFileName settingOf LogFrameReader keyOf').map(
-      (name) => [name, 'text'],
-    ),
-  ),
-  ...Object.fromEntries(
-    words('diurnalWindows drainWindows timeoutUsOf SeededRandom').map((name) => [name, numbers]),
-  ),
-  descriptionText: 'undefined [object Array]',
+  ...Object.fromEntries(words('policyId').map((name) => [name, '[object Object]'])),
+  ...Object.fromEntries(words(`formatStepRecords hypervolume`).map((name) => [name, '[object Array]'])),
+  ...Object.fromEntries(words('requireReportTarget LogReader keyOf').map((name) => [name, 'text'])),
+  ...Object.fromEntries(words('SeededRandom').map((name) => [name, numbers])),
   GoRandom: 'bigint',
-  PartitionedRandom: 'bigint',
-  summarize: '[object Uint8Array]',
-  distributionOf: '[object Uint8Array]',
 };

@@ -37,6 +37,7 @@ const pageRows = ['filesInWorker', 'index', 'opfsFolder', 'remoteTier', 'transfo
 export const rules: TidyRules = {
   mostLines: 600,
   leastLines: 60,
+  variantFolders: ['src/runtime/eviction', 'src/sim/control/routing', 'src/sim/control/catalogue'],
   doors: [
     ...packageDoors,
     // what a build for browsers puts in the place of a module

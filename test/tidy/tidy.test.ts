@@ -78,6 +78,22 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
   ],
 ];
 
+it('a small file with one importer is found, but for a variant in its folder', () => {
+  const found = (folder: string): string[] =>
+    findUntidy(
+      root,
+      {
+        [`${folder}/short.ts`]: 'export const x = 1;\n',
+        'src/a/user.ts': `import { x } from '../../${folder}/short.ts';\n${manyLines.slice(0, 4000)}export const y = x;`,
+      },
+      rules,
+    )
+      .filter(({ rule }) => rule === 'size')
+      .map(({ at }) => at);
+  expect(found('src/runtime/batching')).toEqual(['src/runtime/batching/short.ts']);
+  expect(found('src/runtime/eviction')).toEqual([]);
+});
+
 it.each(broken)('a source that breaks the rule on %s is found', (rule, sources) => {
   const withProbe = { ...rules, variants: { ...rules.variants, 'tidy-probe': ['src/b'] } };
   const findings = findUntidy(root, sources, withProbe).filter((finding) => finding.rule === rule);

@@ -51,6 +51,8 @@ export interface TidyRules {
   readonly mostLines: number;
   /** Below this many lines a file with one importer belongs to its importer. */
   readonly leastLines: number;
+  /** Folders in which a file is a variant, so that the errand for one names one: there a file may be small. */
+  readonly variantFolders: readonly string[];
   /** Files that users import from; they may be small and their methods may forward. */
   readonly doors: readonly string[];
   /** Names of variants, each with the files that may name it. */
@@ -169,7 +171,11 @@ function sizes(files: readonly Parsed[], rules: TidyRules): Finding[] {
     if (rules.doors.includes(path) || path.endsWith('.d.ts')) continue;
     if (lines > rules.mostLines) {
       findings.push({ rule: 'size', at: path, problem: `${lines} lines; say why, or find the second idea` });
-    } else if (lines < rules.leastLines && importers.get(path) === 1) {
+    } else if (
+      lines < rules.leastLines &&
+      importers.get(path) === 1 &&
+      !rules.variantFolders.includes(dirname(path))
+    ) {
       findings.push({
         rule: 'size',
         at: path,

@@ -48,7 +48,7 @@ type OwnRuntime = Omit<KVRuntimeConfig, 'layout' | 'layerGroups' | 'model' | 'ex
 
 /** Either `runtime`, or the settings of one: `secretKey`, `ddrBytes`, `nvme` and the others of `KVRuntime.open`. */
 export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
-  /** The model's directory, or its ONNX file. Its content and that of all files that it names are part of the keys. */
+  /** The model's directory, or its ONNX file. The content of all files that it names is part of the keys. */
   readonly weights: string | readonly string[];
   /** A runtime without a device, whose layout is `layoutOf(model)`. It stays yours to close. */
   readonly runtime?: KVRuntime | undefined;

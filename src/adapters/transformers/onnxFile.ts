@@ -57,7 +57,7 @@ export class OnnxFileReader {
   #text: { readonly into: 'key' | 'value'; readonly bytes: Uint8Array; filled: number } | undefined;
   #hasGraph = false;
 
-  /** @throws Error for what is no ONNX file */
+  /** @throws Error for what is not an ONNX file */
   push(part: Uint8Array): void {
     let from = 0;
     while (from < part.length) {
@@ -171,7 +171,7 @@ export class OnnxFileReader {
 }
 
 function damaged(problem: string): Error {
-  return new Error(`it is no ONNX file: ${problem}`);
+  return new Error(`it is not an ONNX file: ${problem}`);
 }
 
 /**

@@ -45,7 +45,7 @@ export function ropeRegimesOf(config: object): RopeRegimes | undefined {
   return first;
 }
 
-/** The configuration itself, and that of the text model within. */
+/** The configuration itself, and the one of the text model within. */
 function scopes(config: Settings): Settings[] {
   return [config, config.text_config].filter((each): each is Settings => isObject(each));
 }

@@ -59,10 +59,10 @@ interface HashedFile extends FileContent {
 }
 
 /**
- * All files that hold a model's weights, by their content: those named, or that of a directory with the dtype, each followed
+ * All files that hold a model's weights, by their content: those named, or the one of a directory with the dtype, each followed
  * by the files that it takes data from.
  * @param notice receives a line where a hash cannot be kept
- * @throws TKV_CONFIG where one does not exist, cannot be read or is no ONNX file, and for a directory without them
+ * @throws TKV_CONFIG where one does not exist, cannot be read or is not an ONNX file, and for a directory without them
  */
 export function hashedWeights(
   weights: string | readonly string[],
@@ -82,7 +82,7 @@ export function hashedWeights(
     for (const location of add(file).data ?? []) {
       const data = path.join(path.dirname(file), ...partsOf(location, file));
       if (!fs.existsSync(data)) {
-        throw weightsFault(`names ${named}, which takes data from ${location}, and there is none`, {
+        throw weightsFault(`names ${named}, which takes data from ${location}, which is missing`, {
           path: data,
         });
       }
@@ -208,7 +208,7 @@ function readMemory(file: string): FileMemory | undefined {
  * The SHA-256 of a file's content, and what an ONNX file names.
  * @param notice receives a line where they cannot be kept
  * @param nowMs the time of day
- * @throws TKV_CONFIG where the file cannot be read, is no ONNX file, or changes while it is read
+ * @throws TKV_CONFIG where the file cannot be read, is not an ONNX file, or changes while it is read
  */
 export function contentOf(
   file: string,

@@ -15,7 +15,8 @@ export interface StagedBlock {
   readonly bytes: number;
   from(view: Uint8Array): StoreItem;
   to(view: Uint8Array): StoreItem;
-  ended(end: StoreResult): void;
+  /** @param at the tier whose store said so */
+  ended(end: StoreResult, at: 'source' | 'target'): void;
 }
 
 /** Fulfilled when every block has ended. Rejects only if a store rejects, against its contract. */
@@ -43,10 +44,10 @@ async function movePart(
 ): Promise<void> {
   const views = slots.map((slot, i) => staging.view(slot, blocks[i].bytes));
   const taken = new Set(slots);
-  const finish = (i: number, end: StoreResult): void => {
+  const finish = (i: number, end: StoreResult, at: 'source' | 'target'): void => {
     if (!taken.delete(slots[i])) return;
     staging.giveBack([slots[i]]);
-    blocks[i].ended(end);
+    blocks[i].ended(end, at);
   };
   const writes: Promise<unknown>[] = [];
   let arrived: number[] = [];
@@ -55,13 +56,13 @@ async function movePart(
     const now = arrived;
     arrived = [];
     const items = now.map((i) => blocks[i].to(views[i]));
-    writes.push(to.write(items, (k, end) => finish(now[k], end)));
+    writes.push(to.write(items, (k, end) => finish(now[k], end, 'target')));
   };
   try {
     await from.read(
       blocks.map((block, i) => block.from(views[i])),
       (i, end) => {
-        if (end.outcome !== Outcome.LOADED) finish(i, end);
+        if (end.outcome !== Outcome.LOADED) finish(i, end, 'source');
         else if (arrived.push(i) === 1) queueMicrotask(writeArrived);
       },
     );

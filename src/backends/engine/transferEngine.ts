@@ -23,6 +23,7 @@ import {
 import { hostDigest } from '../host/hostDigest.ts';
 import { runningClock } from '../runningClock.ts';
 import { type LinkLimits, LinkMeter, LinkQueue, type LinkTraffic } from './linkQueue.ts';
+import type { Refusals } from './refusals.ts';
 import { moveStaged, type StagedBlock, type StagingSlots } from './stagedBatch.ts';
 
 /** A job that was submitted and has not ended. */
@@ -49,6 +50,7 @@ export type TierLinks = { readonly [name in TierName]?: LinkLimits };
 export class TransferEngine implements TransferDriver {
   #stores: StoresByTier;
   readonly #moves: BatchMoves<JobFlight>;
+  readonly #refusals: Refusals | null;
   readonly #clockMs: () => number;
   readonly #startMs: number;
   readonly #meter: LinkMeter;
@@ -64,6 +66,7 @@ export class TransferEngine implements TransferDriver {
    * @param staging needed for links that do not touch host memory, else null
    * @param watch called when the first job comes under way; the function it returns is called after the last
    * @param links of tiers whose links are not as usual
+   * @param refusals told how each block's way into or out of a tier ended
    */
   constructor(
     stores: StoresByTier,
@@ -71,6 +74,7 @@ export class TransferEngine implements TransferDriver {
     clockMs: () => number = () => runningClock.nowMs(),
     watch: () => () => void = () => runningClock.watch(),
     links: TierLinks = {},
+    refusals: Refusals | null = null,
   ) {
     requireShapes(
       { stores, clockMs, watch, links },
@@ -80,6 +84,7 @@ export class TransferEngine implements TransferDriver {
     this.#watch = watch;
     this.#stores = stores;
     this.#moves = new BatchMoves(() => this.#stores, staging);
+    this.#refusals = refusals;
     this.#clockMs = clockMs;
     this.#startMs = clockMs();
     this.#meter = new LinkMeter(clockMs);
@@ -238,7 +243,9 @@ export class TransferEngine implements TransferDriver {
     await undefined; // jobs that end at once must not end inside `submit`
     this.#meter.begin(link);
     let bytes = 0;
-    const ended = (flight: JobFlight, end: StoreResult): void => {
+    const ended: MoveEnded<JobFlight> = (flight, end, at) => {
+      if (at === 'target') this.#refusals?.ended(tierName(flight.transfer.target.tier), 'write', end);
+      else this.#refusals?.ended(tierName(flight.transfer.source!.tier), 'read', end);
       if (end.outcome === Outcome.LOADED && !flight.ended) bytes += flight.transfer.bytes;
       this.#end(flight, end);
     };
@@ -261,8 +268,8 @@ export class TransferEngine implements TransferDriver {
 /** Stores by the name of their tier. */
 export type StoresByTier = { readonly [name in TierName]?: TierStore | undefined };
 
-/** Called once for each job of a batch, when it ends. */
-type MoveEnded<Job> = (job: Job, end: StoreResult) => void;
+/** Called once for each job of a batch, when it ends. @param at the tier whose store said so */
+type MoveEnded<Job> = (job: Job, end: StoreResult, at: 'source' | 'target') => void;
 
 class BatchMoves<Job extends { readonly transfer: Transfer }> {
   readonly #stores: () => StoresByTier;
@@ -293,7 +300,7 @@ class BatchMoves<Job extends { readonly transfer: Transfer }> {
       const { source, target, sizeClass } = job.transfer;
       const view = to.view(target.slot, sizeClass);
       view.set(from.view(source!.slot, sizeClass));
-      ended(job, arrivedInHost(job.transfer, to, view));
+      ended(job, arrivedInHost(job.transfer, to, view), 'target');
     }
   }
 
@@ -307,7 +314,7 @@ class BatchMoves<Job extends { readonly transfer: Transfer }> {
     const items = good.map(({ transfer }) =>
       itemOf(transfer, transfer.target, from.view(transfer.source!.slot, transfer.sizeClass)),
     );
-    await to.write(items, (i, end) => ended(good[i], end));
+    await to.write(items, (i, end) => ended(good[i], end, 'target'));
   }
 
   async #toHost(
@@ -323,7 +330,8 @@ class BatchMoves<Job extends { readonly transfer: Transfer }> {
     }));
     await from.read(items, (i, end) => {
       const { transfer } = batch[i];
-      ended(batch[i], end.outcome === Outcome.LOADED ? arrivedInHost(transfer, to, items[i].bytes) : end);
+      const arrived = end.outcome === Outcome.LOADED ? arrivedInHost(transfer, to, items[i].bytes) : end;
+      ended(batch[i], arrived, 'source');
     });
   }
 
@@ -340,7 +348,7 @@ class BatchMoves<Job extends { readonly transfer: Transfer }> {
         bytes: transfer.bytes,
         from: (view) => ({ ...itemOf(transfer, transfer.source!, view), checkedLater }),
         to: (view) => itemOf(transfer, transfer.target, view),
-        ended: (end) => ended(job, end),
+        ended: (end, at) => ended(job, end, at),
       };
     });
     if (this.#staging === null) {
@@ -355,7 +363,7 @@ class BatchMoves<Job extends { readonly transfer: Transfer }> {
       const { source } = job.transfer;
       const found = store.generationOf(source!.slot);
       if (found === source!.generation) return true;
-      ended(job, staleBytes(source!, found));
+      ended(job, staleBytes(source!, found), 'source');
       return false;
     });
   }

@@ -189,7 +189,7 @@ export class Extents {
 // ---- errors
 
 const remedies: Record<string, string> = {
-  ENOENT: 'Create the directory first, or name one that exists.',
+  ENOENT: 'Create the directory that it lies in first, or name another one.',
   ENOTDIR: 'Name a directory, not a file.',
   EACCES: 'Name a directory that this user may write.',
   EPERM: 'Name a directory that this user may write.',
@@ -256,8 +256,10 @@ export interface StoreFolder {
   readonly path: string;
   readonly filesystem: string;
   readonly ops: DirectoryOps;
-  /** @throws where it is not a directory */
-  requireDirectory(): Promise<void>;
+  /** Makes the last folder of the path, for this user alone, where it is missing. @returns undoes that @throws where it is not a directory */
+  requireDirectory(): Promise<() => void>;
+  /** Whether to unlock it ends what I/O is under way, so that a store whose I/O never ends can be unlocked. */
+  readonly unlockEndsIo: boolean;
   /** Makes the caller the only owner, until the returned function is called. @throws TKV_LOCKED */
   lock(): Promise<() => void>;
   pathOf(name: string): string;

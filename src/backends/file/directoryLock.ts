@@ -10,6 +10,7 @@
  *
  *     tierkv.lock.<pid>-<start time>-<boot>-<host and pid namespace>
  *
+ * The claim of a thread of this process stands as long as its lock does, which ends with the thread.
  * If the claim's process is on this host and in this pid namespace, /proc says whether it lives. Else the
  * kernel's lock on the claim says so. Without such locks the process is assumed to live.
  */
@@ -58,7 +59,7 @@ export class DirectoryLock {
       try {
         const owner = livingClaim(dir, path, libc);
         if (owner !== undefined) throw locked(dir, owner);
-        lock = DirectoryLock.#claim(dir, path, dirFd);
+        lock = DirectoryLock.#claim(dir, path, dirFd, libc);
       } catch (error) {
         if (dirFd !== undefined) fs.closeSync(dirFd);
         throw error;
@@ -71,13 +72,16 @@ export class DirectoryLock {
     }
   }
 
-  static #claim(dir: string, path: string, dirFd: number | undefined): DirectoryLock {
+  static #claim(dir: string, path: string, dirFd: number | undefined, libc: Libc | undefined): DirectoryLock {
     let fd: number;
     try {
       fd = fs.openSync(path, 'wx', 0o600);
     } catch (error) {
-      if (errnoOf(error) === 'EEXIST') throw locked(dir, path);
-      throw error;
+      if (errnoOf(error) !== 'EEXIST') throw error;
+      // A thread of this process claimed it: a thread that was ended leaves its claim, and holds no lock any more.
+      if (isLocked(path, libc)) throw locked(dir, path);
+      fs.rmSync(path, { force: true });
+      fd = fs.openSync(path, 'wx', 0o600);
     }
     return new DirectoryLock(path, fd, dirFd);
   }
@@ -156,21 +160,30 @@ function livingClaim(
 function isDead(path: string, claim: Identity, libc: Libc | undefined, remove: boolean): boolean {
   const own = ownIdentity();
   if (claim.host === own.host) {
-    if (claim.boot === own.boot && isAlive(claim)) return false;
+    const isOwn = claim.boot === own.boot && claim.pid === own.pid && claim.start === own.start;
+    if (claim.boot === own.boot && isAlive(claim) && (!isOwn || isLocked(path, libc))) return false;
     if (remove) fs.rmSync(path, { force: true });
     return true;
   }
-  if (libc === undefined) return false;
+  const dead = !isLocked(path, libc);
+  if (dead && remove) fs.rmSync(path, { force: true });
+  return dead;
+}
+
+/** Whether a process or a thread holds the lock on the claim. Without such locks it counts as held. */
+function isLocked(path: string, libc: Libc | undefined): boolean {
+  if (libc === undefined) return true;
   let fd: number;
   try {
     fd = fs.openSync(path, 'r+');
   } catch (error) {
-    return errnoOf(error) === 'ENOENT';
+    return errnoOf(error) !== 'ENOENT';
   }
-  const dead = libc.tryFlock(fd) === '';
-  if (dead && remove) fs.rmSync(path, { force: true });
-  fs.closeSync(fd);
-  return dead;
+  try {
+    return libc.tryFlock(fd) !== '';
+  } finally {
+    fs.closeSync(fd);
+  }
 }
 
 function isAlive(claim: Identity): boolean {

@@ -264,7 +264,11 @@ export class FileStore implements TierStore {
       this.#staging[Symbol.dispose]();
     });
     const patience = Promise.withResolvers<void>();
-    const stop = runningClock.alarm(this.#settings.deadlineMs, patience.resolve, true);
+    const giveUp = (): void => {
+      this.#opened.abandon();
+      patience.resolve();
+    };
+    const stop = runningClock.alarm(this.#settings.deadlineMs, giveUp, true);
     await Promise.race([closed, patience.promise]);
     stop();
   }

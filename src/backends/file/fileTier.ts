@@ -5,13 +5,18 @@
 
 import type { WriteBudgetConfig } from '../../runtime/index.ts';
 import { oneOf, optionNames, requireOptions, requireText } from '../../runtime/options.ts';
+import { LastingRefusal } from '../engine/refusals.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { FileStoreOptions } from './opening.ts';
 import type { SlotEntry } from './slotTable.ts';
 
 interface NvmeConfig {
-  /** It must exist. */
+  /** Its last folder is made, for this user alone, where it is missing. */
   readonly dir: string;
+  /**
+   * Bytes of blocks. Each block has a header beside it and is padded to whole 4,096 bytes, so the files take more, the more
+   * so the smaller blocks are: `describe().nvme` has `fileBytesMax` and `physicalBytes`.
+   */
   readonly bytes: number;
   /**
    * `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them.
@@ -92,7 +97,14 @@ export async function openFiles(
   const { identity, noteOf } = facts ?? {};
   const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
   const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };
-  const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted, ...more });
+  const unsure = new LastingRefusal(
+    (errno) => notice(`NVMe: what is written is not durable (${errno}): a loss of power may lose it`),
+    () => notice('NVMe: what is written is durable again'),
+    0,
+  );
+  const onPoint = (errno: string | undefined): void =>
+    errno === undefined ? unsure.succeeded() : unsure.failed(errno);
+  const store = await FileStore.open(dir, shape, { allocation, onPoint, ...warm, ...noted, ...more });
   const files = store.describe();
   if (hasDirectIo && files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
   if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {

@@ -29,7 +29,7 @@ import { type FoundRecord, RecordScan } from './recordIo.ts';
 import type { SlotEntry } from './slotTable.ts';
 import { type Recovered, recover } from './warmState.ts';
 
-export interface StoreFault {
+interface StoreFault {
   /** For example `slot 12` or `index: SLOT block 3 of half 1`. */
   readonly where: string;
   readonly problem: string;

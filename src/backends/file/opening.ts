@@ -10,6 +10,7 @@
 import type { Digest } from '../../runtime/digest.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { oneOf, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
+import { guarded } from '../guarded.ts';
 import {
   type DataFile,
   type DirectoryOps,
@@ -70,7 +71,7 @@ class Opening {
 
   async run(): Promise<OpenedFile> {
     const { folder, layout, settings } = this.#request;
-    await folder.requireDirectory();
+    this.#undo.push(await folder.requireDirectory());
     this.doing = 'locking it';
     const unlock = await folder.lock();
     this.#undo.push(unlock);
@@ -92,16 +93,20 @@ class Opening {
     const modeReason = this.#probe(opened, kept);
     const file = this.#request.wrapFile(opened, 'blocks');
 
-    this.doing = 'reading what it holds';
+    const stage = (doing: string): void => {
+      this.doing = doing;
+    };
+    stage('reading what it holds');
     const ranges = opened.ranges();
     const blocks = { file, ranges, family, kept };
     const started =
       settings.restart === 'warm'
-        ? await openIndex(this.#request, blocks, this.#ops, (step) => this.#undo.push(step))
+        ? await openIndex(this.#request, blocks, this.#ops, (step) => this.#undo.push(step), stage)
         : undefined;
-    this.doing = `naming ${BLOCKS_NAME}`;
     if (!kept) {
+      stage(`making ${BLOCKS_NAME} durable`);
       if (started !== undefined) await file.sync();
+      stage(`naming ${BLOCKS_NAME}`);
       this.#undo.push(() => folder.ops.remove(BLOCKS_NAME));
       await this.#ops.rename(BLOCKS_NAME + NEW_SUFFIX, BLOCKS_NAME);
       if (started !== undefined) await this.#ops.sync();
@@ -126,6 +131,9 @@ class Opening {
       warm: started?.warm,
       recovered: started?.recovered,
       isNew: !kept,
+      abandon() {
+        if (folder.unlockEndsIo) unlock();
+      },
       async close() {
         try {
           await started?.index.close();
@@ -214,6 +222,7 @@ async function openIndex(
   blocks: BlocksFile,
   ops: DirectoryOps,
   undo: (step: () => void | Promise<void>) => void,
+  stage: (doing: string) => void,
 ): Promise<WarmStarted> {
   const { folder, layout, settings, staging, wrapFile } = request;
   const open = async (name: string, how: 'kept' | 'replaced'): Promise<RangedFile> => {
@@ -230,10 +239,12 @@ async function openIndex(
     settings,
     staging,
     kept: !blocks.kept ? 'new' : (await folder.has(INDEX_NAME)) ? await open(INDEX_NAME, 'kept') : 'none',
+    writes: () => stage(`writing ${INDEX_NAME}`),
     create: async () => (await open(INDEX_NAME + NEW_SUFFIX, 'replaced')).file,
   });
   if (started.created) {
     if (!blocks.kept) undo(() => folder.ops.remove(INDEX_NAME));
+    stage(`naming ${INDEX_NAME}`);
     await ops.rename(INDEX_NAME + NEW_SUFFIX, INDEX_NAME);
     await ops.sync();
   }
@@ -254,6 +265,8 @@ export interface OpenedFile {
   readonly recovered: Recovered | undefined;
   /** Whether the directory held no store before. */
   readonly isNew: boolean;
+  /** Of a store that does not come to its end: unlocks the directory where that ends its I/O. */
+  abandon(): void;
   /** Closes the files and unlocks the directory. No I/O may be in flight. */
   close(): Promise<void>;
 }
@@ -372,6 +385,8 @@ export interface FileStoreOptions {
   readonly noteOf?: (key: Uint32Array) => Uint8Array | undefined;
   /** Called when an I/O passes its deadline, and again when it retires. */
   readonly onStuck?: (stuck: StuckIo) => void;
+  /** Called at the end of each durability point, with the errno where it failed. */
+  readonly onPoint?: (errno: string | undefined) => void;
   /** Whether native calls (fallocate, flock, addresses) may be used. Default true. */
   readonly native?: boolean;
   /** Wraps the store's files, to count calls or to inject faults. */
@@ -394,6 +409,7 @@ const fileStoreOptionsNames: readonly string[] = optionNames<FileStoreOptions>({
   verifyReads: true,
   deadlineMs: true,
   noteOf: true,
+  onPoint: true,
   onStuck: true,
   native: true,
   wrapFile: true,
@@ -407,8 +423,9 @@ export interface StuckIo {
 }
 
 export type FileStoreSettings = Required<
-  Omit<FileStoreOptions, 'noteOf' | 'onStuck' | 'wrapFile' | 'wrapDirectory' | 'identity'>
+  Omit<FileStoreOptions, 'noteOf' | 'onStuck' | 'onPoint' | 'wrapFile' | 'wrapDirectory' | 'identity'>
 > & {
+  readonly onPoint?: FileStoreOptions['onPoint'];
   readonly identity: StoreIdentity;
 };
 
@@ -418,7 +435,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
   if (options.identity !== undefined) {
     requireOptions(options.identity, storeIdentityNames, 'identity', 'TKV_CONFIG');
   }
-  for (const name of ['noteOf', 'onStuck', 'wrapFile', 'wrapDirectory'] as const) {
+  for (const name of ['noteOf', 'onStuck', 'onPoint', 'wrapFile', 'wrapDirectory'] as const) {
     const given = options[name];
     if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
   }
@@ -436,5 +453,6 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     verifyReads: options.verifyReads ?? true,
     native: options.native ?? true,
+    ...(options.onPoint === undefined ? {} : { onPoint: guarded(options.onPoint) }),
   };
 }

@@ -5,7 +5,7 @@
  */
 
 import * as fs from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { fillPattern } from '../../runtime/pattern.ts';
 import { startsAtPage } from '../host/hostArena.ts';
@@ -42,7 +42,10 @@ export async function folderAt(dir: string, native: boolean): Promise<StoreFolde
  * @throws TKV_CONFIG naming `nvme.capacityBytes`
  */
 export async function requireDiskHolds(bytes: number, dir: string): Promise<void> {
-  const disk = await fs.promises.statfs(dir).catch(() => undefined);
+  const disk = await fs.promises
+    .statfs(dir)
+    .catch(() => fs.promises.statfs(dirname(resolve(dir)))) // `open` makes the last folder
+    .catch(() => undefined);
   if (disk === undefined || disk.blocks === 0) return;
   const diskBytes = disk.blocks * disk.bsize;
   if (bytes <= diskBytes) return;
@@ -57,6 +60,8 @@ class PosixFolder implements StoreFolder {
   readonly path: string;
   readonly libc: Libc | undefined;
   readonly ops: DirectoryOps;
+  /** The system has the memory and the file until it is done. */
+  readonly unlockEndsIo = false;
   /** Whether files take disk space ahead. */
   allocates = false;
   readonly #refusal: string;
@@ -73,8 +78,18 @@ class PosixFolder implements StoreFolder {
     return filesystemName(this.path);
   }
 
-  async requireDirectory(): Promise<void> {
-    if (!fs.statSync(this.path).isDirectory()) throw new IoError('ENOTDIR', 'stat');
+  async requireDirectory(): Promise<() => void> {
+    const there = fs.statSync(this.path, { throwIfNoEntry: false });
+    if (there?.isDirectory() === false) throw new IoError('ENOTDIR', 'stat');
+    if (there !== undefined) return () => {};
+    fs.mkdirSync(this.path, { mode: 0o700 });
+    return () => {
+      try {
+        fs.rmdirSync(this.path);
+      } catch {
+        // others have put something there
+      }
+    };
   }
 
   async lock(): Promise<() => void> {

@@ -36,6 +36,7 @@ interface WarmSettings extends DurabilitySettings {
   /** Bytes written after which a checkpoint is taken. */
   readonly checkpointBytes: number;
   readonly deadlineMs: number;
+  readonly onPoint?: ((errno: string | undefined) => void) | undefined;
 }
 
 interface WarmParts {
@@ -89,6 +90,7 @@ export class WarmState {
     this.#multiClass = parts.layout.shape.slotBytes.length > 1;
     this.durability = new Durability([this.#watch.wrap(parts.blocks), index], parts.settings, (error) => {
       if (error !== undefined) this.#failed(error);
+      parts.settings.onPoint?.(error === undefined ? undefined : errnoOf(error));
     });
   }
 
@@ -281,6 +283,8 @@ interface WarmStartRequest {
   readonly staging: StagingPool;
   /** The index file of the store; 'none' if an existing store lacks it, 'new' if the store is new. */
   readonly kept: RangedFile | 'none' | 'new';
+  /** Told when all is read: from then on it writes. */
+  readonly writes: () => void;
   /** Makes an empty index file under a preliminary name. */
   readonly create: () => Promise<DataFile>;
 }
@@ -298,6 +302,7 @@ export async function warmStart(request: WarmStartRequest): Promise<WarmStarted>
   const old = typeof kept === 'string' ? undefined : kept;
   const recovered =
     kept === 'new' ? nothingRecovered(layout) : await recover(blocks, old, layout, family, staging);
+  request.writes();
   const geometry = geometryOf(layout);
   const reuse = old !== undefined && recovered.indexProblem === '' && isSame(geometry, recovered.geometry);
   const { table } = recovered;

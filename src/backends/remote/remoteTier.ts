@@ -12,7 +12,7 @@ import type { RemoteStoreOptions } from './remoteOptions.ts';
 /** What the runtime says of itself: no option of the tier. */
 type FromRuntime = 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs';
 
-export interface RemoteConfig extends Omit<RemoteStoreOptions, FromRuntime> {
+interface RemoteConfig extends Omit<RemoteStoreOptions, FromRuntime> {
   /** Bytes of blocks on the server that this runtime keeps in mind; the server may hold more, or fewer. */
   readonly bytes: number;
   /** Bounds what is written to the server by what is read from it. Default: no bound. */

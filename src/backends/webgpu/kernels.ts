@@ -18,7 +18,7 @@ import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
 
-export type BufferAccess = 'read' | 'write';
+type BufferAccess = 'read' | 'write';
 
 export interface KernelSpec {
   /** Name for labels and errors. */
@@ -92,7 +92,7 @@ interface CompiledKernel {
 const OFFSET_WORDS = 64;
 const WORKGROUPS_MAX = 65535;
 
-export interface EncodeOptions {
+interface EncodeOptions {
   /** The kernel's own buffers (`SlabKernel.bindOwn`). */
   readonly own?: GPUBindGroup;
   /** Buffer for the results, from byte 0 on, of `SlabKernel.resultBytesMax` bytes. Default: dropped. */

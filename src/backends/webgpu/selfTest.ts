@@ -65,7 +65,7 @@ export async function adoptDevice(
 // ---- adapters
 
 /** The fields of a `GPUAdapterInfo` that are read. */
-export type AdapterInfo = Pick<GPUAdapterInfo, 'vendor' | 'device' | 'description' | 'isFallbackAdapter'> &
+type AdapterInfo = Pick<GPUAdapterInfo, 'vendor' | 'device' | 'description' | 'isFallbackAdapter'> &
   Partial<Pick<GPUAdapterInfo, 'architecture'>>;
 
 export function reportOf(info: AdapterInfo, source: AdapterSource): AdapterReport {

@@ -91,13 +91,18 @@ export function stepsText(results: readonly SweptPoint[]): string {
   return `${text}warning: these points stand on different models of time: what one takes longer than another may be the model's part\n`;
 }
 
-/** A line for each warning of a point. */
+/** A line for each warning of a point; what all points have in common is said once. */
 export function sweepWarnings(results: readonly SweptPoint[]): string[] {
-  return results
-    .filter(hasRun)
-    .flatMap((result) =>
-      result.warnings.map((warning) => `warning: at ${pointText(result)}: ${printable(warning)}`),
-    );
+  const ran = results.filter(hasRun);
+  const common = (ran[0]?.warnings ?? []).filter((one) =>
+    ran.every(({ warnings }) => warnings.includes(one)),
+  );
+  const own = ran.flatMap((result) =>
+    result.warnings
+      .filter((warning) => ran.length === 1 || !common.includes(warning))
+      .map((warning) => `warning: at ${pointText(result)}: ${printable(warning)}`),
+  );
+  return ran.length === 1 ? own : [...common.map((warning) => `warning: ${printable(warning)}`), ...own];
 }
 
 export function sweepChart(results: readonly SweptPoint[], targets: SweepTargets | undefined): VegaLiteSpec {

@@ -16,7 +16,7 @@ import {
 /** Ranks the requests, one number each. The numbers hold until the next call. */
 export type RankAll = (requests: readonly SchedulingFacts[], instance: EngineFacts) => ArrayLike<number>;
 
-export interface RankingRule {
+interface RankingRule {
   readonly name: string;
   /** One line on what the rule ranks by. */
   readonly about: string;

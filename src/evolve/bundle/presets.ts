@@ -89,7 +89,7 @@ function unknownPreset(name: string): TierKVError {
 //  The content hash of a bundle, under which its evaluations are kept.
 
 /** JSON with sorted keys, so that equal values have equal texts. */
-export function canonicalJson(value: unknown): string {
+function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
   if (typeof value === 'bigint')
     throw inputError('value', `holds ${value}n, which JSON lacks. Write a number.`);

@@ -185,7 +185,7 @@ interface SlotDescription {
   >;
 }
 
-export interface PolicyDescription {
+interface PolicyDescription {
   /** Function that programs of admission, priority and routing may define beside their own. */
   readonly observer: { readonly signature: string; readonly fields: readonly SignalDescription[] };
   readonly slots: readonly SlotDescription[];

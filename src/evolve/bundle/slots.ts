@@ -115,13 +115,13 @@ export interface SlotFunction {
 }
 
 /** An action of a leaf. `value` says whether it takes a number, `unit` which. */
-export interface SlotAction {
+interface SlotAction {
   readonly about: string;
   readonly value: 'none' | 'optional' | 'required';
   readonly unit: string;
 }
 
-export interface SlotContract {
+interface SlotContract {
   readonly about: string;
   readonly templates: Pick<Registry<unknown>, 'names' | 'describe' | 'resolve'>;
   /**

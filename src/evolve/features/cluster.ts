@@ -5,11 +5,11 @@ import { effectiveLoad, type InstanceSnapshot } from '../../sim/control/policy.t
 import type { RouterState } from '../../sim/control/routerState.ts';
 import { type Feature, type FeatureTable, makers } from './feature.ts';
 
-export interface RouterFacts {
+interface RouterFacts {
   readonly router: RouterState;
 }
 
-export interface ClusterFacts extends RouterFacts {
+interface ClusterFacts extends RouterFacts {
   /** Instances that could take a request. */
   readonly instances: readonly InstanceSnapshot[];
 }

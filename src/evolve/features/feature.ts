@@ -4,16 +4,16 @@
  */
 
 /** Numbers of kind `int` are whole; `bool` counts as 0 or 1 in a tree; `text` cannot be compared there. */
-export type FeatureKind = 'int' | 'float' | 'bool' | 'text';
+type FeatureKind = 'int' | 'float' | 'bool' | 'text';
 
 /**
  * Age of a signal. `constant`: does not change. `fresh`: counted at the place of the decision, by the router, or by the
  * instance for its scheduler. `snapshot`: as old as the last report of the instance. `cacheSignal`: as old as the
  * last reading of the caches.
  */
-export type Freshness = 'constant' | 'fresh' | 'snapshot' | 'cacheSignal';
+type Freshness = 'constant' | 'fresh' | 'snapshot' | 'cacheSignal';
 
-export type FeatureValue = number | boolean | string;
+type FeatureValue = number | boolean | string;
 
 export interface Feature<Facts> {
   readonly kind: FeatureKind;

@@ -6,7 +6,7 @@ import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts'
 import { type FeatureTable, makers } from './feature.ts';
 
 /** Memories of the router that score every candidate at once. */
-export const memoryNames = ['prefix-affinity', 'session-affinity', 'no-hit-lru'] as const;
+const memoryNames = ['prefix-affinity', 'session-affinity', 'no-hit-lru'] as const;
 export type MemoryName = (typeof memoryNames)[number];
 
 export interface InstanceFacts {

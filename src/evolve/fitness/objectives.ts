@@ -43,12 +43,12 @@ export interface Scoring {
 
 /** Bounds of a gain, so that one terrible case does not hide all others. */
 export const GAIN_MIN = -10;
-export const GAIN_MAX = 10;
+const GAIN_MAX = 10;
 
 /** Score of a bundle that failed: below the score of every bundle that ran. */
 export const FAILED_SCORE = -100;
 
-export function gainOf(value: number, base: number, direction: 'min' | 'max'): number {
+function gainOf(value: number, base: number, direction: 'min' | 'max'): number {
   const gain =
     base > 0
       ? direction === 'min'
@@ -116,7 +116,7 @@ export function caseScore(metrics: MetricValues, gains: readonly number[], scori
 
 // Names, units and meanings of the raw metrics, for people, prompts and plans.
 
-export interface MetricDescription {
+interface MetricDescription {
   /** `CLASS`, `TENANT`, `TIER`, `TARGET` and `CONFIG` stand for names of the workload and the deployment. */
   readonly name: string;
   /** '' for none. */

@@ -35,14 +35,14 @@ export interface KVBox {
 
 export type Axis = 'layer' | 'head' | 'token';
 
-export interface BoxShape {
+interface BoxShape {
   readonly layers: number;
   readonly heads: number;
   readonly tokens: number;
 }
 
 /** Distances in bytes between neighbours along each axis of a box's packed bytes. */
-export interface BoxStrides {
+interface BoxStrides {
   readonly layerBytes: number;
   readonly headBytes: number;
   /** From K to V. */

@@ -19,7 +19,7 @@ import type { KVLayout } from './layout.ts';
 export type RunArray = Int32Array | Float64Array;
 
 /** Values that `writeRuns` stores for each run: offset and length in bytes. */
-export const valuesPerRun = 2;
+const valuesPerRun = 2;
 /**
  * Values that `writeCopyRuns` stores for each run: offset in the source, offset in the destination, length,
  * in bytes.

@@ -383,12 +383,13 @@ const Tag = {
   TOKENS_PER_KEY: 11,
   EXTRA_NAME: 12,
   EXTRA_VALUE: 13,
+  EXTRA_OFFSET: 14,
 } as const;
 
-export const secretKeyBytesMin = 16;
+const secretKeyBytesMin = 16;
 
 /** Tokens that one key of the namespace covers. */
-export function tokensPerKey(namespace: KeyNamespace): number {
+function tokensPerKey(namespace: KeyNamespace): number {
   requireShapes({ namespace }, { namespace: { layout: 'object' } });
   return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
 }
@@ -614,8 +615,8 @@ function mix(value: number): number {
 }
 
 // Extras: what determines the KV of one request besides its tokens, such as an adapter, the images that placeholders
-// stand for, or a salt. An extra enters the key of one block, and through the chain the keys of all blocks behind it;
-// the blocks before it are shared as usual.
+// stand for, or a salt. An extra enters the key of one block with its place there, and through the chain the keys of all
+// blocks behind it; the blocks before it are shared as usual.
 //
 //     block        0        1        2        3
 //     key          k0 ----> k1 ----> k2' ---> k3'        an image whose first token lies in block 2
@@ -636,7 +637,7 @@ const extraNames = optionNames<RequestExtra>({ value: true, fromToken: true });
  * For each block that extras enter, 32 bytes that stand for all of them.
  * @throws TKV_INPUT naming the malformed extra
  */
-export function requestExtras(
+function requestExtras(
   extras: RequestExtras,
   tokensPerKey: number,
   field = 'extras',
@@ -652,6 +653,9 @@ export function requestExtras(
     const block = Math.floor(fromToken / tokensPerKey);
     const writer = writers.get(block) ?? new CanonicalWriter().text(Tag.DOMAIN, 'tierkv request extras 1');
     writers.set(block, writer.text(Tag.EXTRA_NAME, name));
+    // the same tokens have other KV where the same extra begins at another one of them
+    const offset = fromToken % tokensPerKey;
+    if (offset > 0) writer.integer(Tag.EXTRA_OFFSET, offset);
     if (typeof value === 'string') writer.text(Tag.EXTRA_VALUE, value);
     else writer.bytes(Tag.EXTRA_VALUE, value);
   }

@@ -146,7 +146,10 @@ export class Core {
     this.copiesEagerly = Uint8Array.from(config.offload, ({ policy }, tier) =>
       policy === 'eager' && tier + 1 < config.tiers.length ? 1 : 0,
     );
-    for (const _ of config.tiers) this.deferred.fresh.push([]);
+    for (const _ of config.tiers) {
+      this.deferred.fresh.push([]);
+      this.deferred.unsent.push(new Set());
+    }
     this.claims = config.tiers.map(() => new JobQueue());
     this.cachedBytes = new Float64Array(this.tiers);
     this.heldBytes = new Float64Array(this.tiers);
@@ -512,6 +515,8 @@ class DeferredWork {
   readonly wrong: number[] = [];
   /** By tier that copies eagerly: replicas that became evictable. */
   readonly fresh: number[][] = [];
+  /** By tier that copies eagerly: replicas whose copy failed. They are fresh again once a copy has arrived. */
+  readonly unsent: Set<number>[] = [];
   /** Bit t: slots of tier t came free. */
   freed = 0;
   /** Bit t: tier t may hold more than its capacity. */
@@ -533,6 +538,15 @@ class DeferredWork {
     this.ended.visitState(visitor);
     visitor.list(this.wrong);
     for (const list of this.fresh) visitor.list(list);
+    for (const set of this.unsent) {
+      visitor.value(
+        () => [...set],
+        (saved) => {
+          set.clear();
+          for (const replica of saved) set.add(replica);
+        },
+      );
+    }
     this.freed = visitor.number(this.freed);
     this.crowded = visitor.number(this.crowded);
   }

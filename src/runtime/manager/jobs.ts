@@ -125,12 +125,21 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
     if (jobs.waiter[row] === -1) core.setResident(target, 1);
     core.publish(target, content, jobs.waiter[row] !== -1);
     if (jobs.targetTier[row] < replicas.tierOf(jobs.source[row])) countRead(core, row);
+    retryUnsent(core, row);
   } else {
     countFailure(core, row, outcome);
     discard(core, target, outcome);
   }
   releaseSource(core, row, outcome);
   core.end(row, outcome);
+}
+
+/** A lower tier takes blocks: copies that failed are tried again. */
+function retryUnsent({ jobs, replicas, deferred }: Core, row: number): void {
+  const tier = replicas.tierOf(jobs.source[row]);
+  if (jobs.targetTier[row] < tier || deferred.unsent[tier].size === 0) return;
+  deferred.fresh[tier].push(...deferred.unsent[tier]);
+  deferred.unsent[tier].clear();
 }
 
 function countRead(core: Core, row: number): void {
@@ -440,6 +449,14 @@ export function detach(core: Core, row: number, outcome: Outcome): void {
 /** A load that failed, or a demotion that did. */
 function countFailure(core: Core, row: number, outcome: Outcome): void {
   if (core.jobs.content[row] === -1) return;
-  if (core.jobs.targetTier[row] === TOP) core.counters.loadsFailed[outcome]++;
-  else core.counters.demotionsFailed++;
+  const { jobs, replicas, counters, deferred, copiesEagerly } = core;
+  if (jobs.targetTier[row] === TOP) {
+    counters.loadsFailed[outcome]++;
+    return;
+  }
+  counters.demotionsFailed++;
+  const source = jobs.source[row];
+  if (source === -1 || replicas.state[source] !== ReplicaState.READY) return;
+  const tier = replicas.tierOf(source);
+  if (copiesEagerly[tier] === 1) deferred.unsent[tier].add(source);
 }

@@ -394,7 +394,7 @@ export class BlockUse implements UseHistory {
 
 export const HALF_LIFE_US_DEFAULT = 20_000_000;
 /** Microseconds: a single use counts at first as 0.2 a second, twice the notes' threshold of a warm block. */
-export const YOUTH_US_DEFAULT = 5_000_000;
+const YOUTH_US_DEFAULT = 5_000_000;
 
 /** @throws TKV_CONFIG for a time that is not positive */
 export function useRates(

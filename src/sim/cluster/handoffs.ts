@@ -342,7 +342,7 @@ export interface HandoffSend {
   readonly endUs: number;
 }
 
-export interface HandoffCounters {
+interface HandoffCounters {
   /** Hand-offs that had to wait for room on the decode side. */
   delayed: number;
   completed: number;

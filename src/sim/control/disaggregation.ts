@@ -51,7 +51,7 @@ function tokenCap(bypass: number, always: number, blockTokens: number): PrefillD
 
 //  The contract.
 
-export interface PrefillDecodeDecision {
+interface PrefillDecodeDecision {
   readonly disaggregate: boolean;
   readonly reason: string;
 }

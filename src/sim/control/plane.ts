@@ -503,7 +503,7 @@ function staying(instances: readonly InstanceSnapshot[], configId: string): read
 
 //  The policies of a control plane: made from a configuration, and written down together.
 
-export interface ControlWorld {
+interface ControlWorld {
   /** Key of the simulation, from which all streams of the policies come. */
   readonly key: bigint;
   readonly blockTokens: number;

@@ -92,7 +92,7 @@ function checkValue(field: string, value: unknown, rule: ParameterRule): Paramet
  * @param stage what the policy is of, for the names of fields
  * @throws TKV_CONFIG naming the parameter that is not known or out of range
  */
-export function checkParameters(
+function checkParameters(
   stage: string,
   given: Readonly<Record<string, unknown>>,
   rules: ParameterRules,

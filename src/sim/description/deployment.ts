@@ -73,7 +73,7 @@ export type MakeEngine = (
 const INSTANCES_MAX = 1024;
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
-export function checkDeployment(deployment: Fleet): Fleet {
+function checkDeployment(deployment: Fleet): Fleet {
   requireShapes({ deployment }, { deployment: { pools: 'array' } });
   requireOptions(deployment, optionNames<Fleet>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;

@@ -120,6 +120,13 @@ export class SpecNode {
     return this.has(key) && !(isScalar(value) && value.value === null);
   }
 
+  /** The value under `key` where it is a single one; undefined for a list or a mapping with something in it, null for an empty one. */
+  bare(key: string): unknown {
+    const value = this.#value(key);
+    if (isScalar(value)) return value.value;
+    return (isMap(value) || isSeq(value)) && value.items.length > 0 ? undefined : null;
+  }
+
   text(key: string, fallback: string = ''): string {
     const value = this.scalar(key);
     if (value === undefined || value === null) return fallback;
@@ -453,8 +460,11 @@ function linkAliases(root: unknown, source: YamlSource): void {
 function parseYamlMap(text: string, file: string): { source: YamlSource; root: YAMLMap } {
   const source = new YamlSource(file);
   if (text.length > maxYamlCharacters) {
-    const problem = `has more than ${maxYamlCharacters} characters, the most of a spec or a data file`;
-    throw source.error(1, problem, 'Write like clients as a cohort, or name the right file');
+    const problem = `has more than ${maxYamlCharacters} characters, the most of a file that is read whole`;
+    const remedy = file.endsWith('.json')
+      ? 'Take long lists out that say nothing of the model, such as id2label, or name the right file'
+      : 'Write like clients as a cohort, or name the right file';
+    throw source.error(1, problem, remedy);
   }
   refuseEmptyLines(text, source);
   try {

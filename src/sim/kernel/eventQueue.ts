@@ -20,13 +20,13 @@ const PRIORITY_BIAS = 64;
 const PRIORITY_UNIT = 2 ** 46; // ranks and sequences below this keep all three in one exact double
 const RANK_UNIT = 2 ** 36;
 /** Ranks lie below this. */
-export const RANKS: number = PRIORITY_UNIT / RANK_UNIT;
+const RANKS: number = PRIORITY_UNIT / RANK_UNIT;
 const TYPE_UNIT = 2 ** 32;
 const NONE = -1;
 const MAX_BUCKETS = 1 << 15;
 
 /** A queue as plain data: structured-cloneable, and enough to go on from. */
-export interface EventQueueState {
+interface EventQueueState {
   readonly priorities: readonly number[];
   readonly sequence: number;
   /**

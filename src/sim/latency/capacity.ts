@@ -59,7 +59,7 @@ export function weightBytes(model: ModelConfig): number {
   return Math.trunc(elements * model.weightBytes);
 }
 
-export interface BlockCountOptions {
+interface BlockCountOptions {
   readonly tp: number;
   readonly dp: number;
   readonly blockTokens: number;

@@ -29,6 +29,8 @@ interface LayerKeys {
 
 const windowKinds: readonly string[] = ['sliding_attention', 'sliding_window_attention', 'sliding'];
 const linearKinds: readonly string[] = ['linear_attention', 'mamba', 'mamba2', 'recurrent'];
+/** Kinds in `layer_types` that are counted apart from full attention. */
+export const countedKinds: readonly string[] = [...windowKinds, ...linearKinds];
 
 /** Which layers attend to a window, from `layer_types` or from what stands for it in older files. */
 function windowLayersOf(config: LayerKeys, layers: number, positions: number): number {

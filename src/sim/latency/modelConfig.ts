@@ -8,10 +8,11 @@ import { nearestName, TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
-import { type HybridLayers, readHybridLayers } from './hybridLayers.ts';
+import { countedKinds, type HybridLayers, readHybridLayers } from './hybridLayers.ts';
+import { assumeKey, requireKnownLayers } from './layerKeys.ts';
 
 // Configuration of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
-// ignored.
+// ignored, but for keys that may change KV (`layerKeys.ts`).
 
 /** Architecture of one model. Sizes are in elements; 0 stands for "absent" only where a field says so. */
 export interface ModelConfig {
@@ -102,15 +103,15 @@ const maxParts = 100_000;
 
 /** Looks a key up in `text_config` first, which multimodal models nest their language model in. */
 class Config {
-  readonly #nodes: readonly SpecNode[];
+  readonly nodes: readonly SpecNode[];
 
   constructor(root: SpecNode) {
     const text = root.section('text_config');
-    this.#nodes = text === undefined ? [root] : [text, root];
+    this.nodes = text === undefined ? [root] : [text, root];
   }
 
   holder(key: string): SpecNode {
-    return this.#nodes.find((node) => node.keys().includes(key)) ?? this.#nodes[0];
+    return this.nodes.find((node) => node.keys().includes(key)) ?? this.nodes[0];
   }
 
   /** The first of `keys` that is present and not 0, or 0. */
@@ -283,11 +284,23 @@ export function modelFileName(model: string): string {
 /**
  * Reads the text of a HuggingFace `config.json`.
  * @param file how errors name the text; @param name the model's name, which may tell its weight precision.
+ * @param assumePlainAttention whether keys about layers that are not known here change nothing
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
-export function parseModelConfig(text: string, file: string, name: string): ModelConfig {
-  requireShapes({ text, file, name }, { text: 'text', file: 'name', name: 'text' });
+export function parseModelConfig(
+  text: string,
+  file: string,
+  name: string,
+  assumePlainAttention: boolean = false,
+): ModelConfig {
+  requireShapes(
+    { text, file, name, assumePlainAttention },
+    { text: 'text', file: 'name', name: 'text', assumePlainAttention: 'flag' },
+  );
   const config = new Config(readYaml(text, file));
+  if (!assumePlainAttention && config.holder(assumeKey).flag(assumeKey) !== true) {
+    requireKnownLayers(config, countedKinds);
+  }
   const heads = config.required('num_attention_heads');
   const layers = config.required('num_hidden_layers');
   if (layers > maxParts)

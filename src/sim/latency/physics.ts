@@ -204,7 +204,7 @@ export function expertsTouched(shape: EngineShape, tokens: number): number {
 // the KV it writes; attention is counted over causal pairs only. Experts are counted as uniform routing
 // touches them.
 
-export interface PhysicalWork {
+interface PhysicalWork {
   /** Operations on one GPU. */
   readonly flops: number;
   readonly bytes: number;

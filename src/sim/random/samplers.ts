@@ -120,7 +120,7 @@ const PARETO_SHAPE = 1.5;
  * A Gamma(shape, scale) variate: Marsaglia and Tsang (2000) for shape >= 1; below, a uniform U is drawn first
  * and the variate of shape + 1 multiplied by U^(1/shape).
  */
-export function gammaVariate(random: GoRandom, shape: number, scale: number): number {
+function gammaVariate(random: GoRandom, shape: number, scale: number): number {
   if (shape < 1) {
     const u = random.float64();
     return gammaVariate(random, shape + 1, scale) * pow(u, 1 / shape);
@@ -241,7 +241,7 @@ export interface LengthSampler {
 }
 
 /** Longest request side that can be drawn; a longer one is a spec without a bound, not a request. */
-export const MAX_LENGTH_TOKENS: number = 2 ** 31 - 1;
+const MAX_LENGTH_TOKENS: number = 2 ** 31 - 1;
 
 function requireLength(tokens: number): number {
   if (tokens <= MAX_LENGTH_TOKENS) return tokens;

@@ -64,7 +64,7 @@ export interface MetricsOutput {
 }
 
 /** Share of blocks of one instance that requests found rather than computed; 0 before any. */
-export function hitRateOf(instance: Instance): number {
+function hitRateOf(instance: Instance): number {
   const { hits, openedBlocks } = instance.engine.counters;
   const found = hits.reduce((sum, count) => sum + count, 0);
   return found + openedBlocks === 0 ? 0 : found / (found + openedBlocks);
@@ -350,7 +350,7 @@ function ofClass(
 
 // Metrics by SLO class, tenant and session, by upstream's formulas.
 
-export interface ClassSummary {
+interface ClassSummary {
   readonly name: string;
   /** In microseconds; time between tokens as the mean of each request. */
   readonly ttft: Summary;
@@ -358,13 +358,13 @@ export interface ClassSummary {
   readonly e2e: Summary;
 }
 
-export interface TenantSummary {
+interface TenantSummary {
   readonly name: string;
   readonly requests: number;
   readonly tokens: number;
 }
 
-export interface SessionSummary {
+interface SessionSummary {
   readonly sessions: number;
   /** First rounds, later rounds, and whole sessions, in microseconds. */
   readonly cold: Summary;
@@ -494,7 +494,7 @@ function ms(us: number): number {
   return us < 0 ? 0 : us / 1000;
 }
 
-export function requestRow(table: RequestTable, row: number, handledBy: string): RequestRow {
+function requestRow(table: RequestTable, row: number, handledBy: string): RequestRow {
   const { sloClass, tenantId, model, adapter } = table.originOf(row);
   const isCapped =
     table.status[row] === Status.COMPLETED && table.generatedTokens[row] < table.outputTokens[row];
@@ -535,7 +535,7 @@ function requestRows(
 // Requests that have targets: each of them attained, missed or was turned away.
 
 /** Counts of requests; `attained`, `missed` and `rejected` come to `injected`. */
-export interface Attained {
+interface Attained {
   readonly injected: number;
   /** Completed, and held every target of its class. */
   readonly attained: number;

@@ -17,7 +17,7 @@ export interface RequestTiming {
 
 type Quality = 'excellent' | 'good' | 'fair' | 'poor';
 
-export interface MetricComparison {
+interface MetricComparison {
   /** `real_mean`, `sim_mean`, `mean_error`, `mean_percent_error` (a share), and so on. */
   readonly workload_level: Readonly<Record<string, number>>;
   readonly request_level: {
@@ -29,7 +29,7 @@ export interface MetricComparison {
   readonly count: number;
 }
 
-export interface RecordedComparison {
+interface RecordedComparison {
   readonly matched: number;
   readonly tokenMismatches: number;
   readonly metrics: { readonly e2e: MetricComparison; readonly ttft: MetricComparison };

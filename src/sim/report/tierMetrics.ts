@@ -12,7 +12,7 @@ import type { Instance } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
 import { sharedTier } from '../links/machineTiers.ts';
 
-export interface TransferMetrics {
+interface TransferMetrics {
   readonly tiers: readonly InstanceTierMetrics[];
   readonly links: readonly LinkMetrics[];
   /** Blocks sent from a tier to a lower one, and sent up to the top one. */

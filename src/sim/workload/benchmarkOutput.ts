@@ -14,7 +14,7 @@ export const benchmarkFields: readonly string[] = ['input_lens', 'output_lens'];
 const workloadFields = ['start_times', ...benchmarkFields];
 
 /** One request of a benchmark. Times in s, from a clock of the client's. */
-export interface BenchmarkedRequest {
+interface BenchmarkedRequest {
   readonly startS: number;
   readonly inputTokens: number;
   readonly outputTokens: number;

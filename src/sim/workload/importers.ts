@@ -85,12 +85,13 @@ class PrefixTree {
     return this.#parents.size;
   }
 
-  /** Returns what is wrong with a path from the root, or undefined; a correct path is remembered. */
+  /** Returns what is wrong with a path from the root, or undefined; only a correct path is remembered. */
   check(ids: readonly number[]): string | undefined {
+    const fresh = new Map<number, number>();
     let parent = -1;
     for (const id of ids) {
-      const known = this.#parents.get(id);
-      if (known === undefined) this.#parents.set(id, parent);
+      const known = this.#parents.get(id) ?? fresh.get(id);
+      if (known === undefined) fresh.set(id, parent);
       else if (known !== parent) {
         const cycle = ids.indexOf(id) !== ids.lastIndexOf(id);
         if (cycle) return `names block ${id} twice, so its prefix would contain itself`;
@@ -99,6 +100,7 @@ class PrefixTree {
       }
       parent = id;
     }
+    for (const [id, before] of fresh) this.#parents.set(id, before);
     return undefined;
   }
 }
@@ -218,6 +220,65 @@ const MAX_BLOCK_ID = 2 ** 31 - 1;
 /** Most different blocks of a trace, each of which is remembered with the block before it. */
 const maxBlocks = 2 ** 22;
 
+/** A row that holds all rules of the format. */
+interface MooncakeRow {
+  readonly arrivalUs: number;
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly ids: readonly number[];
+}
+
+/** The rules of a trace, row by row: every reader of lines asks it. */
+export class MooncakeRows {
+  readonly #blockTokens: number;
+  readonly #taken: TakenColumns;
+  readonly #tree = new PrefixTree();
+  #previousUs = 0;
+
+  constructor(blockTokens: number, taken: TakenColumns = new TakenColumns()) {
+    this.#blockTokens = blockTokens;
+    this.#taken = taken;
+  }
+
+  /**
+   * Reads the next row; undefined for one that is left out. A row that is refused changes nothing.
+   * @throws {TierKVError} TKV_INPUT naming file, line and field.
+   */
+  read(row: Readonly<Record<string, unknown>>, at: TraceLine): MooncakeRow | undefined {
+    const arrivalUs = this.#taken.ordered(
+      at,
+      'timestamp',
+      at.withinTrace('timestamp', Math.round(at.number(row, 'timestamp', 0) * 1000)),
+      this.#previousUs,
+    );
+    const inputTokens = at.tokens(row, 'input_length');
+    const outputTokens = at.tokens(row, 'output_length');
+    if (this.#taken.drops(inputTokens, outputTokens)) {
+      this.#previousUs = arrivalUs;
+      return undefined;
+    }
+    at.requirePrompt('input_length', inputTokens);
+    const ids = blockIds(row, at);
+    const wanted = Math.ceil(inputTokens / this.#blockTokens);
+    if (ids.length !== wanted) {
+      throw at.error(
+        'hash_ids',
+        `holds ${ids.length} ids for ${inputTokens} tokens, ${wanted} blocks of ${this.#blockTokens}`,
+        'Set the block size of the trace (--block-tokens), or mend the line',
+      );
+    }
+    requireBlocks('hash_ids', ids.length, at);
+    const broken = this.#tree.check(ids);
+    if (broken !== undefined) throw at.error('hash_ids', broken, 'Give every prefix an id of its own');
+    if (this.#tree.blocks > maxBlocks) {
+      const problem = `brings the trace to more than ${maxBlocks} different blocks`;
+      throw at.error('hash_ids', problem, 'Take a part of the trace (--num-requests does not shorten it)');
+    }
+    this.#previousUs = arrivalUs;
+    return { arrivalUs, inputTokens, outputTokens, ids };
+  }
+}
+
 /** @throws {TierKVError} TKV_INPUT naming file, line and field. */
 export function* mooncakeRequests(
   lines: Lines,
@@ -231,41 +292,16 @@ export function* mooncakeRequests(
   const { taken = new TakenColumns() } = options;
   requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin(mooncakeFields, 'ms');
-  const tree = new PrefixTree();
+  const rows = new MooncakeRows(blockTokens, taken);
   let namespace = '';
-  let previousUs = 0;
   let index = 0;
   for (const [text, at] of numbered(lines, file)) {
     const row = at.json(text);
     namespace ||= blockSpace(row, mooncakeFields);
     taken.leaveOthers(row, mooncakeNames);
-    const arrivalUs = taken.ordered(
-      at,
-      'timestamp',
-      at.withinTrace('timestamp', Math.round(at.number(row, 'timestamp', 0) * 1000)),
-      previousUs,
-    );
-    previousUs = arrivalUs;
-    const inputTokens = at.tokens(row, 'input_length');
-    const outputTokens = at.tokens(row, 'output_length');
-    if (taken.drops(inputTokens, outputTokens)) continue;
-    at.requirePrompt('input_length', inputTokens);
-    const ids = blockIds(row, at);
-    const wanted = Math.ceil(inputTokens / blockTokens);
-    if (ids.length !== wanted) {
-      throw at.error(
-        'hash_ids',
-        `holds ${ids.length} ids for ${inputTokens} tokens, ${wanted} blocks of ${blockTokens}`,
-        'Set the block size of the trace (--block-tokens), or mend the line',
-      );
-    }
-    requireBlocks('hash_ids', ids.length, at);
-    const broken = tree.check(ids);
-    if (tree.blocks > maxBlocks) {
-      const problem = `brings the trace to more than ${maxBlocks} different blocks`;
-      throw at.error('hash_ids', problem, 'Take a part of the trace (--num-requests does not shorten it)');
-    }
-    if (broken !== undefined) throw at.error('hash_ids', broken, 'Give every prefix an id of its own');
+    const read = rows.read(row, at);
+    if (read === undefined) continue;
+    const { arrivalUs, inputTokens, outputTokens, ids } = read;
     yield importedRequest({
       index: index++,
       origin: MOONCAKE,

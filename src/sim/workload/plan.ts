@@ -308,7 +308,7 @@ function cohortWindows(cohort: CohortSpec): ActiveWindow[] {
 }
 
 /** 24 windows, one an hour, the active share of which follows a cosine with its peak at `peakHour`. */
-export function diurnalWindows(peakHour: number, peakToTroughRatio: number): ActiveWindow[] {
+function diurnalWindows(peakHour: number, peakToTroughRatio: number): ActiveWindow[] {
   requireShapes({ peakHour, peakToTroughRatio }, { peakHour: 'number', peakToTroughRatio: 'number' });
   return Array.from({ length: 24 }, (_, hour) => {
     const angle = (2 * Math.PI * (hour - peakHour)) / 24;
@@ -319,7 +319,7 @@ export function diurnalWindows(peakHour: number, peakToTroughRatio: number): Act
 }
 
 /** Always on until `startUs`, then ten segments that are active for 100 %, 90 % … 10 % of their length. */
-export function drainWindows(startUs: number, rampDurationUs: number): ActiveWindow[] {
+function drainWindows(startUs: number, rampDurationUs: number): ActiveWindow[] {
   requireShapes({ startUs, rampDurationUs }, { startUs: 'number', rampDurationUs: 'number' });
   const segmentUs = Math.max(1, Math.trunc(rampDurationUs / DRAIN_SEGMENTS));
   const windows: ActiveWindow[] = startUs > 0 ? [{ startUs: 0, endUs: startUs }] : [];

@@ -139,7 +139,7 @@ function requireRange(side: 'prompt' | 'output', lengths: LengthRange): void {
 const maxTimeoutS = 1e9;
 
 /** Timeouts in µs as every client of a spec gets them when asked for by option: negative = none. */
-export function timeoutUsOf(timeoutS: number): number {
+function timeoutUsOf(timeoutS: number): number {
   requireShapes({ timeoutS }, { timeoutS: 'number' });
   if (timeoutS === 0 || !(timeoutS <= maxTimeoutS)) {
     throw configError(
@@ -258,7 +258,7 @@ export function withTimeout(spec: WorkloadSpec, timeoutS: number): WorkloadSpec 
 // written as a v2 spec.
 
 /** Rates in requests per second, times in seconds. */
-export type LoadProfile =
+type LoadProfile =
   | { kind: 'constant'; rate: number; durationS: number }
   | { kind: 'step'; from: number; to: number; atS: number; durationS: number }
   | { kind: 'ramp'; from: number; to: number; durationS: number; segments: number }
@@ -306,7 +306,7 @@ function segmentsOf(profile: LoadProfile): Segment[] {
 /**
  * The windows of a profile for a client with a share of its rate. Empty segments and rates of 0 give none.
  */
-export function profileWindows(profile: LoadProfile, share: number = 1): ActiveWindow[] {
+function profileWindows(profile: LoadProfile, share: number = 1): ActiveWindow[] {
   requireShapes({ profile, share }, { profile: { kind: 'text' }, share: 'number' });
   return segmentsOf(profile)
     .map(({ startS, endS, rate }) => ({

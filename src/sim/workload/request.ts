@@ -106,7 +106,7 @@ export function* requestsOf(stream: RequestStream): Generator<WorkloadRequest> {
 }
 
 /** Upstream's default deadline after arrival for sessions. */
-export const SESSION_TIMEOUT_US = 300_000_000;
+const SESSION_TIMEOUT_US = 300_000_000;
 
 /**
  * Absolute deadline of a request: without a timeout, sessions get 300 s and others none; a timeout of 0 is

@@ -281,7 +281,7 @@ function meanRatio(chunks: readonly ServeGenChunk[], atS: number): LengthSpec {
 // requests.
 
 /** One 600 s window of a client. `process` is '' where the profile names none. */
-export interface ServeGenWindow {
+interface ServeGenWindow {
   readonly startS: number;
   readonly ratePerS: number;
   readonly cv: number;
@@ -292,9 +292,9 @@ export interface ServeGenWindow {
 }
 
 /** Weights by token count, sorted by count. */
-export type Histogram = ReadonlyArray<readonly [value: number, weight: number]>;
+type Histogram = ReadonlyArray<readonly [value: number, weight: number]>;
 
-export interface ServeGenLengths {
+interface ServeGenLengths {
   readonly input: Histogram;
   readonly output: Histogram;
   /** By share in [0, 1]; empty unless the profile is of a reasoning model. */

@@ -144,7 +144,7 @@ function gapVariation(arrivals: Float64Array): number {
 }
 
 /** Mean, percentiles (nearest rank) and maximum; zeros for no values. */
-export function distributionOf(values: Float64Array): Distribution {
+function distributionOf(values: Float64Array): Distribution {
   requireShapes({ values }, { values: 'bytes' });
   if (values.length === 0) return { mean: 0, p50: 0, p90: 0, p99: 0, max: 0 };
   const sorted = values.slice().sort();

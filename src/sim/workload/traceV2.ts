@@ -78,7 +78,7 @@ export function closedLoopTrace(requests: Iterable<WorkloadRequest>, pauseUs?: n
 // Reading the header of a TraceV2 pair, strictly: a key that the format does not have is an error. Sections
 // that only a server or an engine uses are checked for their keys and left to their users.
 
-export interface TraceHeader {
+interface TraceHeader {
   readonly version: number;
   readonly mode: 'generated' | 'real' | 'replayed';
   readonly warmUpRequests: number;
@@ -185,7 +185,7 @@ export function readTraceHeader(text: string, file: string): TraceHeader {
 // of appearance, then for every record its input and its output tokens.
 
 /** One row of a trace. Times in µs; `inputTokens` without the prefix. */
-export interface TraceV2Record {
+interface TraceV2Record {
   readonly requestId: number;
   readonly clientId: string;
   readonly tenantId: string;
@@ -450,7 +450,7 @@ export function* recordedRequests(
 // Writing TraceV2: a header in YAML and one CSV row a request. Columns that only some traces use appear when
 // asked for; a caller that streams decides before the first row (`columnsFor`).
 
-export const TRACE_VERSION = 3;
+const TRACE_VERSION = 3;
 
 const FIXED_COLUMNS = [
   'request_id',
@@ -557,7 +557,7 @@ export function traceRow(
   return cells.join(',');
 }
 
-export interface TraceHeaderFields {
+interface TraceHeaderFields {
   readonly mode: 'generated' | 'real' | 'replayed';
   readonly workloadSeed?: bigint;
   readonly workloadSpec?: string;

@@ -2,15 +2,18 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   closeSync,
+  existsSync,
   mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import type { DataFile, WrapFile } from '../../../src/backends/file/dataFile.ts';
 import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import type { FileStoreOptions } from '../../../src/backends/file/opening.ts';
 import { loadLibc } from '../../../src/backends/host/posix.ts';
@@ -41,8 +44,42 @@ async function refusal(dir: string, options: FileStoreOptions = {}, pool = shape
 }
 
 describe('opening a file store', () => {
-  it('names a directory that does not exist, and does not make it', async () => {
-    const dir = join(scratchDir(), 'absent');
+  it('makes the last folder of its path for this user alone, and takes it away where the open fails', async () => {
+    const dir = join(scratchDir(), 'made');
+    const store = await FileStore.open(dir, shape);
+    expect(statSync(dir).mode & 0o777).toBe(0o700);
+    await store[Symbol.asyncDispose]();
+    const other = join(scratchDir(), 'not-made');
+    const fails = { wrapFile: () => ({}) as DataFile };
+    await expect(FileStore.open(other, shape, fails)).rejects.toThrow();
+    expect(existsSync(other)).toBe(false);
+  });
+
+  it.each(['blocks', 'index'] as const)(
+    'of a new directory says that writing failed where %s does not sync',
+    async (which) => {
+      const wrapFile: WrapFile = (file, name) =>
+        name !== which
+          ? file
+          : {
+              readv: (parts, at) => file.readv(parts, at),
+              writev: (parts, at) => file.writev(parts, at),
+              allocate: (at, bytes) => file.allocate(at, bytes),
+              sync: () => Promise.reject(Object.assign(new Error('no sync'), { code: 'EIO' })),
+              close: () => file.close(),
+            };
+      const error = await FileStore.open(scratchDir(), shape, { restart: 'warm', wrapFile }).catch(
+        (e: unknown) => e,
+      );
+      expect(error).toMatchObject({
+        code: 'TKV_IO',
+        message: expect.stringMatching(/(writing|making) tierkv\.\w+.* failed with EIO/),
+      });
+    },
+  );
+
+  it('names a directory whose parent does not exist, and makes neither', async () => {
+    const dir = join(scratchDir(), 'no-parent', 'absent');
     expect(await refusal(dir)).toMatchObject({ code: 'TKV_IO', message: expect.stringContaining('ENOENT') });
     expect(() => readdirSync(dir)).toThrow('ENOENT');
   });

@@ -42,6 +42,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--block-tokens': ['1024'],
   '--kv-cache-dtype': ['fp8'],
   '--disable-hybrid-kv-cache-manager': [],
+  '--assume-plain-attention': [],
   '--num-speculative-tokens': ['3'],
   '--speculative-acceptance': ['0.7'],
   '--speculative-draft-model': ['llama-3.1-8b-instruct'],

@@ -80,9 +80,8 @@ describe('a good trace', () => {
     expect(read.map((request) => request.line)).toEqual([1, 3, 5]);
   });
 
-  it('a request without input has no block and stays a request', async () => {
+  it('a request without input is refused, as simulations refuse it', async () => {
     const line = '{"timestamp": 0, "input_length": 0, "output_length": 0, "hash_ids": []}';
-    const [request] = await readAll(traceFile('zero.jsonl', line));
-    expect(request).toMatchObject({ inputTokens: 0, hashIds: new Float64Array(0) });
+    await expect(readAll(traceFile('zero.jsonl', line))).rejects.toMatchObject({ field: 'input_length' });
   });
 });

@@ -108,6 +108,20 @@ describe.each(['cpu', 'webgpu'])('the backend %s', (backend) => {
     for (const slab of slabs) slab.destroy();
   });
 
+  it('a tensor whose numbers still lie in host memory goes into blocks too', async () => {
+    const one = pagedCase(shape);
+    const { slabs, blocks, range } = await opened(one);
+    const made = await blocksToTensor(tf, blocks, range);
+    const negated = Float32Array.from(await made.tensor.data(), (value: number) => -value);
+    const fresh = tf.tensor(negated, [150, 2, 2, 16], 'float32');
+    await tensorToBlocks(tf, blocks, range, fresh);
+    const again = await blocksToTensor(tf, blocks, range);
+    expect(Float32Array.from(await again.tensor.data())).toEqual(negated);
+    fresh.dispose();
+    for (const each of [made, again]) each.dispose();
+    for (const slab of slabs) slab.destroy();
+  });
+
   it('its attention over that tensor agrees with the kernels', async () => {
     const one = pagedCase(shape);
     const attended = await runCase(device.live.device, one);

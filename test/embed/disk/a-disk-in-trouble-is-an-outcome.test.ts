@@ -97,6 +97,43 @@ describe('a disk without room', () => {
   );
 });
 
+describe('a disk that refuses for longer', () => {
+  it.each(['ENOSPC', 'EIO'] as const)(
+    '%s (injected): is told once when it begins and once when it has ended',
+    async (kind) => {
+      const told: string[] = [];
+      const rates: Partial<Record<FaultKind, number>> = { [kind]: 1 };
+      const sick = new FaultPlan({ seed: 9, rates });
+      const sound = new FaultPlan({ seed: 9, rates: {} });
+      let isSick = true;
+      const kv = await open({
+        nvme: { dir: scratch(), bytes: blocks(40) },
+        notice: (line) => told.push(line),
+        wrapStores: ({ hbm, nvme }) => {
+          const wait = (): Promise<void> => Promise.resolve();
+          const [bad, good] = [sick, sound].map((plan) => new FaultStore(nvme!, { plan, wait }));
+          const now = (): FaultStore => (isSick ? bad : good);
+          const switched = Object.create(good) as FaultStore;
+          switched.write = (items, ended) => now().write(items, ended);
+          switched.read = (items, ended) => good.read(items, ended);
+          return { hbm, nvme: switched };
+        },
+      });
+      const spell = async (): Promise<void> => {
+        for (const seed of [10, 60, 110, 160]) await cacheBelow(kv, seed, 1).catch(() => {});
+      };
+      told.length = 0;
+      await spell();
+      expect(told).toEqual([
+        expect.stringMatching(new RegExp(`^NVMe: takes no blocks for now \\(.*${kind}.*\\)`)),
+      ]);
+      isSick = false;
+      await spell();
+      expect(told.slice(1)).toEqual(['NVMe: takes blocks again']);
+    },
+  );
+});
+
 describe('a directory that cannot be written', () => {
   it('at open (tmpfs mounted read-only): refused by name', async ({ skip }) => {
     const { dir, why } = mountedDir('tmpfs', 'size=2m,ro');
@@ -110,10 +147,10 @@ describe('a directory that cannot be written', () => {
 
 describe('a directory that vanishes', () => {
   it('before open: refused by name', async () => {
-    const dir = join(scratch(), 'gone');
+    const dir = join(scratch(), 'no-parent', 'gone');
     await expect(openRuntime({ nvme: { dir, bytes: blocks(10) } })).rejects.toMatchObject({
       code: 'TKV_IO',
-      message: expect.stringMatching(/ENOENT.*Create the directory/),
+      message: expect.stringMatching(/ENOENT.*Create the directory that it lies in/),
     });
   });
 

@@ -271,7 +271,7 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
       const [kind, forge] = kinds[round % kinds.length];
       const where = `${kind}, round ${round}, seed ${seed}`;
       await server.ask('FLUSHALL');
-      await ask(writer, 100 + round);
+      await ask(writer, 10 + round);
       const names = await namesOf();
       const old = await Promise.all(names.map((name) => server.ask('GET', name)));
       for (const [i, name] of names.entries()) {
@@ -280,7 +280,7 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
         for (const words of asked) await server.ask(...words.map((word) => (word === 'NAME' ? name : word)));
       }
       await using reader = await open();
-      const { cachedTokens, right } = await ask(reader, 100 + round);
+      const { cachedTokens, right } = await ask(reader, 10 + round);
       expect(right, where).toBe(true);
       expect(cachedTokens, where).toBe(0);
       refused += names.length;

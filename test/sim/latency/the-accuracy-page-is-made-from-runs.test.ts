@@ -45,7 +45,8 @@ it("reads vLLM's arguments and LLMServingSim's configuration, and tells what it 
     JSON.stringify({ nodes: [{ instances: [{ hardware: 'RTXPRO6000', npu_mem: { mem_util: 0.8 } }] }] }),
   );
   expect(servedBy(join(folder, 'a'))).toEqual({
-    assumed: [],
+    // the simulator's own share says nothing of the engine's
+    assumed: ['gpu_memory_utilization 0.9'],
     by: {
       gpu: 'RTXPRO6000',
       model: 'meta-llama/Llama-3.1-8B',
@@ -53,7 +54,7 @@ it("reads vLLM's arguments and LLMServingSim's configuration, and tells what it 
       dp: 1,
       maxNumSeqs: 64,
       maxNumBatchedTokens: 4096,
-      gpuMemoryUtilization: 0.8,
+      gpuMemoryUtilization: 0.9,
       blockSize: 16,
     },
   });
@@ -62,6 +63,15 @@ it("reads vLLM's arguments and LLMServingSim's configuration, and tells what it 
     JSON.stringify({ nodes: [{ instances: [{ model_name: 'qwen3-8b', hardware: 'RTX4090', tp_size: 1 }] }] }),
   );
   expect(servedBy(join(folder, 'b')).assumed).toEqual(['max_num_seqs 128', 'max_num_batched_tokens 2048']);
+  // newer files say more of a GPU than its name, and others another thing
+  put('c/meta.json', JSON.stringify({ gpu: { name: 'H100', count: 2 }, model: { name: 'qwen3-8b' } }));
+  expect(servedBy(join(folder, 'c')).by).toMatchObject({ gpu: 'H100', model: 'qwen3-8b' });
+  for (const gpu of [{ kind: 'H100' }, ['H100'], 7]) {
+    put('c/meta.json', JSON.stringify({ gpu, model: 'qwen3-8b' }));
+    expect(() => servedBy(join(folder, 'c'))).toThrow(
+      expect.objectContaining({ code: 'TKV_INPUT', field: 'gpu' }),
+    );
+  }
 });
 
 it("reads what vLLM's log says of its arguments and its blocks, and judges the capacity by it", () => {

@@ -30,6 +30,11 @@ type Json = Readonly<Record<string, unknown>>;
 const remedy = 'Give a model with its tokenizer.';
 /** How long an expression of the tokenizer may take over one text. It takes milliseconds unless it backtracks. */
 const encodeMs = 5000;
+/**
+ * How many times longer the steps of a part may make a text. Bytes written as characters make four times of it; more than
+ * one such step, and replacements that grow, multiply.
+ */
+const maxGrowth = 32;
 /** Texts over which an expression with nested repetitions takes for ever. */
 const probes = ['a', 'A', ' ', '0', '!', 'aA', 'a ', '\n'].flatMap((part) => [
   `${part.repeat(48)}\u0001`,
@@ -58,6 +63,12 @@ export class TextTokenizer {
     const { added, tokens } = tokensOf(json, this.settings, path, vocabulary);
     this.#tokens = tokens;
     this.#special = specialTokens(added, this.settings);
+    for (const part of ['normalizer', 'pre_tokenizer', 'decoder']) {
+      const growth = growthOf(json[part], part);
+      if (growth <= maxGrowth) continue;
+      const problem = `makes up to ${growth.toPrecision(2)} times a text of it, and ${maxGrowth} times is allowed`;
+      throw checkpointError(path, problem, 'Give another tokenizer.', part);
+    }
     const model = json.model as Json; // an object: `tokensOf` has looked
     try {
       // The package reads fields that older files leave out.
@@ -124,6 +135,44 @@ export class TextTokenizer {
       sandbox.work = undefined;
     }
     return result as T; // set, since the work has ended
+  }
+}
+
+/** How many times longer a step makes a text at most. Steps of a sequence multiply, which some hundred bytes can do without end. */
+function growthOf(step: unknown, part: string): number {
+  if (typeof step !== 'object' || step === null) return 1;
+  const { type, normalizers, pretokenizers, decoders, pattern, content, replacement, suffix } = step as Json;
+  const length = (value: unknown): number => (typeof value === 'string' ? value.length : 0);
+  const steps = [normalizers, pretokenizers, decoders].find(Array.isArray) as unknown[] | undefined;
+  switch (type) {
+    case 'Sequence':
+      return (steps ?? []).reduce((all: number, each) => all * growthOf(each, part), 1);
+    case 'Replace': {
+      const { String: from, Regex: expression } = (pattern ?? {}) as Json;
+      const matchesNothing = from === '' || (typeof expression === 'string' && canMatchNothing(expression));
+      // what matches nothing stands between all characters
+      return matchesNothing ? 1 + length(content) : Math.max(1, length(content) / Math.max(1, length(from)));
+    }
+    case 'Metaspace':
+      return part === 'decoder' ? 1 : Math.max(1, length(replacement));
+    case 'ByteLevel':
+      return part === 'decoder' ? 1 : 4;
+    case 'BPEDecoder':
+      return suffix === '' ? 2 : 1;
+    case 'CTC':
+      return (step as Json).word_delimiter_token === '' ? 2 : 1;
+    default:
+      return 1;
+  }
+}
+
+/** Whether an expression may match between two characters: one that looks around, or that the empty text matches. */
+function canMatchNothing(expression: string): boolean {
+  if (/\(\?<?[=!]|\\[bB]|[$^]/.test(expression)) return true;
+  try {
+    return new RegExp(expression, 'u').test('');
+  } catch {
+    return false; // its reader says what is wrong with it
   }
 }
 

@@ -130,6 +130,11 @@ export const modelKnobs = {
     about: 'folder with the config.json of the model',
     kind: 'file',
   },
+  'engine.assumePlainAttention': {
+    flags: '--assume-plain-attention',
+    about: 'take keys of a config.json about layers that are not known to change nothing',
+    kind: 'flag',
+  },
   hardwareConfig: {
     flags: '--hardware-config <file>',
     about: "upstream's hardware_config.json",

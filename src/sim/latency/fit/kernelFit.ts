@@ -18,21 +18,21 @@ import {
 import { minimise, type StepPrediction } from './linearFit.ts';
 import { readTable } from './stepRecords.ts';
 
-export interface GemmSample {
+interface GemmSample {
   readonly rows: number;
   readonly depth: number;
   readonly columns: number;
   readonly latencyUs: number;
 }
 
-export interface PrefillSample {
+interface PrefillSample {
   readonly heads: number;
   readonly headDim: number;
   readonly tokens: number;
   readonly latencyUs: number;
 }
 
-export interface DecodeSample {
+interface DecodeSample {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly requests: number;

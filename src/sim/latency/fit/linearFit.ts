@@ -217,11 +217,11 @@ export function scoresBy<T extends StepPrediction>(
 }
 
 /** The main work of a step, by its new prompt tokens. */
-export const regimes = ['decode', 'small prefill', 'large prefill'] as const;
-export type Regime = (typeof regimes)[number];
+const regimes = ['decode', 'small prefill', 'large prefill'] as const;
+type Regime = (typeof regimes)[number];
 
 /** Tokens from which on a prefill counts as large. */
-export const largePrefillTokens = 128;
+const largePrefillTokens = 128;
 
 export function regimeOf(prefillTokens: number): Regime {
   if (prefillTokens === 0) return 'decode';

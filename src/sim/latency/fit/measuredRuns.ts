@@ -20,8 +20,8 @@ export interface MeasuredRequest {
   readonly cachedTokens: number;
 }
 
-export const runFormats = ['table', 'observed', 'llmservingsim', 'vllm-bench'] as const;
-export type RunFormat = (typeof runFormats)[number];
+const runFormats = ['table', 'observed', 'llmservingsim', 'vllm-bench'] as const;
+type RunFormat = (typeof runFormats)[number];
 
 export interface MeasuredRunFile {
   readonly format: RunFormat;

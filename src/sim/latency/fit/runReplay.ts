@@ -38,7 +38,7 @@ interface Running {
 }
 
 /** A step that began at a time, how long it took, and its batch. */
-export type StepSeen = (fromUs: number, us: number, batch: BatchSums) => void;
+type StepSeen = (fromUs: number, us: number, batch: BatchSums) => void;
 
 /**
  * When each request gets its first and last token, in the order of `requests`, which are sorted by arrival. A request that

@@ -202,7 +202,7 @@ export function batchOf(record: StepRecord): BatchSums {
 }
 
 /** Whole runs of which only totals are known: requests of one size at a steady rate. */
-export interface RunSummary {
+interface RunSummary {
   readonly experiment: string;
   readonly model: string;
   readonly tp: number;

@@ -398,6 +398,45 @@ describe('files made to cost much are refused by size, depth and count', () => {
     }
   });
 
+  it.each<readonly [string, string, object]>([
+    ['a replacement', 'normalizer', { type: 'Replace', pattern: { String: 'l' }, content: 'll' }],
+    [
+      'a replacement by an expression',
+      'normalizer',
+      { type: 'Replace', pattern: { Regex: 'l' }, content: 'll' },
+    ],
+    ['one that looks ahead', 'normalizer', { type: 'Replace', pattern: { Regex: '(?=l)' }, content: 'l' }],
+    ['one between all characters', 'normalizer', { type: 'Replace', pattern: { String: '' }, content: 'l' }],
+    ['a replacement of parts', 'pre_tokenizer', { type: 'Replace', pattern: { String: 'l' }, content: 'll' }],
+    [
+      'bytes as characters',
+      'pre_tokenizer',
+      { type: 'ByteLevel', add_prefix_space: false, use_regex: false },
+    ],
+    ['spaces as marks', 'pre_tokenizer', { type: 'Metaspace', replacement: '  ', prepend_scheme: 'never' }],
+    ['a replacement of tokens', 'decoder', { type: 'Replace', pattern: { String: 'l' }, content: 'll' }],
+    ['an end of words that is empty', 'decoder', { type: 'BPEDecoder', suffix: '' }],
+  ])('a tokenizer that doubles a text forty times: %s', (_, part, step) => {
+    const names = { normalizer: 'normalizers', pre_tokenizer: 'pretokenizers', decoder: 'decoders' };
+    const repeated = (times: number): object => ({
+      type: 'Sequence',
+      [names[part as keyof typeof names]]: new Array(times).fill(step),
+    });
+    const write = (value: object): void =>
+      writeFileSync(at('tokenizer.json'), JSON.stringify({ ...json('tokenizer.json'), [part]: value }));
+    for (const value of [
+      repeated(40),
+      { type: 'Sequence', [names[part as keyof typeof names]]: [repeated(40)] },
+    ]) {
+      write(value);
+      expect(refusal(() => new TextTokenizer(directory, 512)).message).toMatch(
+        /makes up to .* times a text of it/,
+      );
+    }
+    write(repeated(1));
+    expect(new TextTokenizer(directory, 512).encode('hello', false).length).toBeGreaterThan(0);
+  });
+
   it('a pipe that nothing writes to', () => {
     rmSync(at('model.safetensors'));
     execFileSync('mkfifo', [at('model.safetensors')]);

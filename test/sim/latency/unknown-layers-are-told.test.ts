@@ -1,0 +1,109 @@
+/** A config.json whose keys about layers or attention are not known is refused with the key's name, unless its user vouches for it. */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { modelNames } from '../../../src/files/dataFiles.ts';
+import { kvBytesPerToken } from '../../../src/sim/latency/capacity.ts';
+import { parseModelConfig } from '../../../src/sim/latency/modelConfig.ts';
+import { simulate } from '../../../src/simulate/simulate.ts';
+import { loadModel } from './setups.ts';
+
+const plain = {
+  architectures: ['LlamaForCausalLM'],
+  model_type: 'llama',
+  torch_dtype: 'bfloat16',
+  hidden_size: 4096,
+  num_attention_heads: 32,
+  num_key_value_heads: 8,
+  head_dim: 128,
+  num_hidden_layers: 24,
+  intermediate_size: 8192,
+  vocab_size: 32_000,
+  max_position_embeddings: 131_072,
+};
+const textOf = (more: object): string => JSON.stringify({ ...plain, ...more }, null, 1);
+const parsed = (more: object, assume = false) => parseModelConfig(textOf(more), 'config.json', 'm', assume);
+
+/** What published families say of their layers. */
+const unknown: readonly (readonly [key: string, more: object])[] = [
+  ['hybrid_override_pattern', { hybrid_override_pattern: 'MEM*MEMEM*' }],
+  ['compress_ratios', { compress_ratios: [0, 4, 128], sliding_window: 128 }],
+  ['layers_block_type', { layers_block_type: ['mamba', 'hybrid'] }],
+  ['block_types', { block_types: ['recurrent', 'recurrent', 'attention'] }],
+  ['block_configs', { block_configs: [{ attention: { n_heads_in_group: 8 } }] }],
+  ['attn_layer_indices', { attn_layer_indices: [9, 18] }],
+  ['full_attn_idxs', { full_attn_idxs: [2, 5] }],
+  ['attn_type_list', { attn_type_list: [0, 0, 1] }],
+  ['linear_attn_config', { linear_attn_config: { kda_layers: [1, 2, 3] } }],
+  ['index_topk', { kv_lora_rank: 512, qk_rope_head_dim: 64, index_topk: 2048 }],
+  ['num_kv_shared_layers', { num_kv_shared_layers: 15 }],
+  ['cla_share_factor', { cla_share_factor: 2 }],
+  ['layer_switch', { sliding_window: 4096, layer_switch: 4 }],
+  ['swa_num_key_value_heads', { swa_num_key_value_heads: 8 }],
+  ['global_head_dim', { global_head_dim: 512 }],
+  ['multi_query', { multi_query: true }],
+  ['mamba_n_groups', { mamba_n_groups: 1 }],
+  ['layer_types', { layer_types: ['conv', 'full_attention'] }],
+  ['layer_types', { layer_types: ['full_attention', 'compressed_sparse_attention'] }],
+  ['quantization_config.kv_cache_scheme', { quantization_config: { kv_cache_scheme: { num_bits: 8 } } }],
+  ['quantization_config.kv_cache_quant_algo', { quantization_config: { kv_cache_quant_algo: 'FP8' } }],
+];
+
+describe('a key that is not known', () => {
+  it.each(unknown)('%s of %j', (key, more) => {
+    for (const each of [more, { text_config: { ...plain, ...more } }]) {
+      const field = 'text_config' in each ? `text_config.${key}` : key;
+      expect(() => parsed(each)).toThrow(expect.objectContaining({ code: 'TKV_INPUT', field }));
+      expect(() => parsed(each)).toThrow(/assume_plain_attention/);
+    }
+    const bytes = kvBytesPerToken(
+      parsed('kv_lora_rank' in more ? { kv_lora_rank: 512, qk_rope_head_dim: 64 } : {}),
+      1,
+    );
+    expect(kvBytesPerToken(parsed(more, true), 1)).toBe(bytes);
+    expect(kvBytesPerToken(parsed({ ...more, assume_plain_attention: true }), 1)).toBe(bytes);
+  });
+
+  it('that says nothing, or is about something else, changes nothing', () => {
+    const silent = {
+      hybrid_override_pattern: null,
+      block_types: [],
+      swa_head_dim: 0,
+      multi_query: false,
+      mamba_x: '',
+    };
+    const other = {
+      attention_bias: false,
+      layer_norm_eps: 1e-5,
+      use_cache: true,
+      rope_theta: 1e4,
+      decoder_sparse_step: 1,
+    };
+    expect(parsed({ ...silent, ...other })).toEqual(parsed({}));
+  });
+
+  it('is in no model that ships', () => {
+    for (const name of modelNames()) expect(loadModel(name).layers).toBeGreaterThan(0);
+  });
+});
+
+describe('a simulation', () => {
+  let folder: string;
+  beforeAll(() => {
+    folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-layers-'));
+    fs.writeFileSync(path.join(folder, 'config.json'), textOf({ compress_ratios: [0, 4] }));
+    fs.writeFileSync(path.join(folder, 'plain.json'), textOf({}));
+  });
+  afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));
+
+  it('refuses it, and takes it where it is told to', async () => {
+    const run = { workload: { preset: 'chatbot', requests: 20 }, hardware: 'H100' } as const;
+    const model = path.join(folder, 'config.json');
+    await expect(async () => simulate({ ...run, model })).rejects.toMatchObject({ field: 'compress_ratios' });
+    const vouched = await simulate({ ...run, model, engine: { assumePlainAttention: true } });
+    const known = await simulate({ ...run, model: path.join(folder, 'plain.json') });
+    expect(vouched.metrics).toEqual(known.metrics);
+  });
+});
