@@ -13,6 +13,7 @@ if (args.includes('--help')) {
     const serving = await Serving.start(options, console.error);
     const saves = options.state === undefined ? '; without --state its KV goes with it' : ' and saves the KV';
     console.log(`Listening on ${serving.url} (Ctrl+C stops it${saves})`);
+    console.log(`Metrics, dashboard and hand-offs, for its operator: ${serving.operatorsUrl}`);
     const { handoffs } = serving;
     if (handoffs !== undefined) {
       const from = handoffs.address === undefined ? '' : `; decode servers fetch KV from ${handoffs.address}`;

@@ -24,6 +24,8 @@ interface GatewayOptions {
   readonly role: readonly string[];
   readonly events: readonly string[];
   readonly eventsReplay: readonly string[];
+  readonly metrics: readonly string[];
+  readonly metricsKey?: string;
   readonly policy?: string;
   readonly slot: string;
   readonly shadow: readonly string[];
@@ -101,6 +103,13 @@ export function gatewayCommand(): Command {
       [],
     )
     .option('--events-replay <id=endpoint>', 'where it sends missed ones again; repeatable', repeated, [])
+    .option(
+      '--metrics <id=url>',
+      "where a server's metrics are (default: its /metrics); repeatable",
+      repeated,
+      [],
+    )
+    .option('--metrics-key <file>', 'key that is shown there (default: the key of --backend-key)')
     .option('--policy <file>', 'bundle (.json), program (.star, .wasm, .js) or name of a preset')
     .option('--slot <slot>', 'what a program decides', 'routing')
     .option(
@@ -251,6 +260,9 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
   const ids = backends.map(({ id }) => id);
   const roles = endpointsOf('--role', options.role, ids);
   const events = endpointsOf('--events', options.events, ids);
+  const metrics = endpointsOf('--metrics', options.metrics, ids);
+  const metricsKey =
+    options.metricsKey === undefined ? undefined : readSecret(options.metricsKey, '--metrics-key');
   const replays = endpointsOf('--events-replay', options.eventsReplay, [...events.keys()]);
   return {
     backends: backends.map(({ url, id }) => {
@@ -260,6 +272,8 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
         id,
         ...(roles.has(id) ? { role: roles.get(id) as BackendRole } : {}),
         ...(backendKey === undefined ? {} : { apiKey: backendKey }),
+        ...(metrics.has(id) ? { metrics: metrics.get(id) as string } : {}),
+        ...(metricsKey === undefined ? {} : { metricsKey }),
         ...(from === undefined ? {} : { events: from }),
         ...(again === undefined ? {} : { eventsReplay: again }),
       };
@@ -306,7 +320,11 @@ function endpointsOf(option: string, texts: readonly string[], ids: readonly str
   for (const text of texts) {
     const [, id = '', endpoint = ''] = /^([^=]+)=(.+)$/.exec(text) ?? [];
     if (endpoint === '' || endpoints.has(id)) {
-      const example = option === '--role' ? 'prefill' : 'tcp://host:port';
+      const examples: Record<string, string> = {
+        '--role': 'prefill',
+        '--metrics': 'http://host:port/metrics',
+      };
+      const example = examples[option] ?? 'tcp://host:port';
       throw configError(option, `is "${text}"`, `Write ID=${example}, once for each server.`);
     }
     if (!ids.includes(id)) {

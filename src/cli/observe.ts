@@ -53,7 +53,7 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const { startProgressBar } = await import('../printing/progress.ts');
   const { takenText } = await import('./workload/describe.ts');
   using bar = startProgressBar('requests');
-  const { model, lines, latestUs } = await inFlags(workloadFlags, () =>
+  const { model, lines, latestUs, uncounted } = await inFlags(workloadFlags, () =>
     observe(first(opened.requests(), most), {
       target,
       vocabulary: number('vocabulary', '--vocabulary', 2, 2 ** 24, true) ?? 32_000,
@@ -76,6 +76,12 @@ async function run(file: string, options: OptionValues): Promise<void> {
     const why = lines.find(({ outcome }) => outcome === 'failed')?.error ?? '';
     bar.say(
       `warning: ${formatCounted(bad, 'requests')} failed, the first with: ${printable(why.slice(0, 200))}`,
+    );
+  }
+  if (uncounted > 0) {
+    bar.say(
+      `warning: the server did not count the tokens of ${formatCounted(uncounted, 'answers')}: events of the stream were counted, ` +
+        'and each may hold several tokens',
     );
   }
   if (latestUs > lateUs) {

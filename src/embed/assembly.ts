@@ -89,7 +89,7 @@ export async function assembleRuntime<Runtime>(
   const loop = new ManagerLoop(manager, engine, {
     also: { ...events.listener, ...migration?.listener, ...moves.listener },
   });
-  const keeper = new DeviceKeeper(manager, stores, loop, notice);
+  const keeper = new DeviceKeeper(manager, stores, loop, notice, config.scrub ?? true);
   opened.defer(() => keeper.close());
   const recovered = adoptRecovered(manager, stores, nowUs());
   const closing = new AbortController();
@@ -110,7 +110,6 @@ export async function assembleRuntime<Runtime>(
     shared: stores.shared,
     stateBlocks: recovered === 0 ? new Set() : undefined,
     pace,
-    scrubs: config.scrub ?? true,
     stores,
     pool: () => stores.pool,
     device: () => stores.device,

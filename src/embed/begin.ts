@@ -26,7 +26,7 @@ import {
 import { throwIfAborted, unlessAborted, type WaitOptions } from './managerLoop.ts';
 import { expectTail, takeRoomFromBothEnds } from './partialPrefill.ts';
 import { ArrivingPrefix, type GroupTable, SequenceState, SharedWait } from './sequenceState.ts';
-import { type FoundTail, findTail, isInPlace, longestTail, scrub, takeTail } from './tails.ts';
+import { type FoundTail, findTail, isInPlace, longestTail, takeTail } from './tails.ts';
 import { TokenList } from './tenancy.ts';
 
 /**
@@ -164,7 +164,6 @@ function fillAsItComes(
     group.disturbances = group.table.disturbances;
   }
   sequence.cachedTokens = Math.min(...sequence.groups.map(({ sealed }) => sealed)) * context.blockTokens;
-  scrub(context, sequence, 0);
   expectTail(context, sequence);
   if (isWhole) sequence.cachedTokens += sequence.tail?.tokens ?? 0;
 }
@@ -207,7 +206,6 @@ export async function bring(
     await unlessAborted(signals, () => settled(context, sequence));
     if (isWhole(context, sequence)) {
       for (const group of sequence.groups) group.disturbances = group.table.disturbances;
-      scrub(context, sequence, 0);
       return;
     }
   }

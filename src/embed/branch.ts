@@ -69,7 +69,8 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
   // What others cannot find, such as a block whose digest differs from its first copy's, is copied like the
   // partial one.
   for (let i = table.matched; i < blocks; i++) {
-    if (!manager.copy(from.table, i, table, i, context.nowUs())) {
+    const own = Math.min(blockTokens, tokens.length - i * blockTokens);
+    if (!manager.copy(from.table, i, table, i, context.nowUs(), own)) {
       manager.release(table, context.nowUs());
       throw full(context, 1);
     }
@@ -101,23 +102,17 @@ export async function truncate(
   sequence.tokens.truncate(tokens);
   sequence.cachedTokens = Math.min(sequence.cachedTokens, tokens);
   sequence.arriving?.truncate(tokens);
-  for (const told of sequence.told) told.truncate(tokens);
   const { isComing } = sequence;
-  const before = sequence.groups.map(({ table }) => table.disturbances);
+  const own = tokens - whole * blockTokens;
   for (const group of sequence.groups) {
     if (blocks < group.table.length) manager.truncate(group.table, blocks, context.nowUs());
-    if (shared.includes(group)) manager.copy(group.table, whole, group.table, whole, context.nowUs());
+    manager.openings.takeBack(group.table, whole, whole + 1, own);
+    if (shared.includes(group)) manager.copy(group.table, whole, group.table, whole, context.nowUs(), own);
     group.keys.truncate(Math.min(group.keys.length, whole));
     group.sealed = Math.min(group.sealed, whole);
   }
   await settled(context, sequence);
   if (sequence.isRecovering) return 'interrupted';
-  const { count } = context.keeper.errors;
-  sequence.groups.forEach((group, g) => {
-    // The copy has what the tail had, which was written before.
-    const isCopied = shared.includes(group) && group.table.disturbances === before[g];
-    if (isCopied) sequence.told[g].tell(whole, whole + 1, Math.min(tokens, sequence.told[g].tokens), count);
-  });
   const isDone = isComing ? isWhole(context, sequence) : isHandedOver(context, sequence);
   return isDone ? 'done' : 'interrupted';
 }

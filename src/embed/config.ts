@@ -16,6 +16,7 @@ import {
   TOP,
 } from '../runtime/index.ts';
 import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
+import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
 import {
   described,
   oneOf,
@@ -31,7 +32,6 @@ import type { MigratorOptions } from '../views/index.ts';
 import { checkMigratorOptions } from '../views/migrationPlan.ts';
 import { checkedMemory, type ExplainMemory } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
-import { OWNERS, SHARED_OWNER } from './tenancy.ts';
 
 export interface KVRuntimeConfig extends TierOptions {
   /**

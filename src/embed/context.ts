@@ -16,11 +16,12 @@ import {
   tierName,
   tierTitle,
 } from '../runtime/index.ts';
+import { doubtful } from '../runtime/manager/openings.ts';
 import type { BlockMoves } from '../views/index.ts';
 import type { RuntimeMigration } from '../views/kvMigrator.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
 import type { GroupUnits } from './layerGroups.ts';
-import type { ManagerLoop } from './managerLoop.ts';
+import { type ManagerLoop, unlessAborted } from './managerLoop.ts';
 import type { RequestObservers } from './observability.ts';
 import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
@@ -43,8 +44,6 @@ export interface RequestContext {
   readonly stateBlocks: Set<number> | undefined;
   /** How long parts of prefills take. */
   readonly pace: ComputePace;
-  /** Whether slots that change their tenant are cleared. */
-  readonly scrubs: boolean;
   readonly stores: OpenStores;
   /** The device's pool: another one after a loss. @throws TKV_STATE without a device */
   pool(): DevicePool;
@@ -87,22 +86,48 @@ export async function settled({ loop }: RequestContext, sequence: SequenceState)
   }
 }
 
+/** Fulfilled when there is a device and nothing to wait for. @param wait what is still to be waited for */
+export async function settledOnDevice(
+  { keeper, closing }: RequestContext,
+  wait: () => Promise<void> | undefined,
+): Promise<void> {
+  for (;;) {
+    const next = keeper.present ? wait() : keeper.ready();
+    if (next === undefined) return;
+    await unlessAborted([closing], () => next);
+  }
+}
+
+/** @throws TKV_DEVICE while no device is there: places would be of one that was lost */
+export function requireDevice({ keeper }: RequestContext): void {
+  if (keeper.present) return;
+  const problem = 'the device was lost, and another one is not there yet';
+  throw new TierKVError('TKV_DEVICE', `${problem}. Await ready, then ask for the places.`);
+}
+
 export function isWhole({ keeper }: RequestContext, sequence: SequenceState): boolean {
   return keeper.present && sequence.isWhole;
 }
 
 /** Whether the sequence is whole, and its caller was told where the KV of each token goes. */
 export function isHandedOver(context: RequestContext, sequence: SequenceState): boolean {
-  const { length, blocks, told, isRecovering } = sequence;
-  if (isRecovering || !isWhole(context, sequence)) return false;
-  return told.every((group) => group.covers(length) && group.hasAll(0, blocks));
+  return !sequence.isRecovering && isWhole(context, sequence) && isTold(context, sequence, 0);
+}
+
+/** Whether the caller was told of all tokens in the open blocks from `from` on, and failed to write none of them. */
+export function isTold(
+  { manager: { openings }, blockTokens }: RequestContext,
+  { groups, blocks, length }: SequenceState,
+  from: number,
+): boolean {
+  return groups.every(({ table }) => openings.firstUntold(table, from, blocks, blockTokens, length) === -1);
 }
 
 /** The caller learns of the open blocks from `from` on, and of all tokens. */
 export function handOver(context: RequestContext, sequence: SequenceState, from = 0): void {
-  const { length, blocks, told } = sequence;
-  const { count } = context.keeper.errors;
-  for (const group of told) group.tell(from, blocks, length, count);
+  const { length, blocks, groups } = sequence;
+  const { manager, blockTokens } = context;
+  for (const { table } of groups) manager.openings.tell(table, from, blocks, blockTokens, length);
 }
 
 /**
@@ -110,21 +135,24 @@ export function handOver(context: RequestContext, sequence: SequenceState, from 
  * @throws TKV_DEVICE with the error's own words
  */
 export function requireNoErrors(context: RequestContext, sequence: SequenceState, field = 'sequence'): void {
-  const { count } = context.keeper.errors;
-  sequence.groups.forEach(({ sealed }, g) => {
-    const block = sequence.told[g].firstDoubtful(sealed, sequence.blocks, count);
-    if (block !== -1) throw doubtful(context, `block ${block} of ${field} was`, field);
-  });
+  for (const { table, sealed } of sequence.groups) {
+    const block = context.manager.openings.firstDoubtful(table, sealed, sequence.blocks);
+    if (block !== -1) throw doubtful(context.keeper, `block ${block} of ${field} was`, field);
+  }
 }
 
-export function doubtful(context: RequestContext, what: string, field: string): TierKVError {
-  return new TierKVError(
-    'TKV_DEVICE',
-    `the device reported an error after ${what} opened (${context.keeper.errors.last}), so what was ` +
-      'written there may be wrong and is not sealed. Recover the sequence and write its open blocks again, ' +
-      'or release it.',
-    { field },
-  );
+/** Seals open block `i` of the table, if its owner has written `tokens` tokens of it. @returns whether it did */
+export function sealBlock(
+  { manager, nowUs }: RequestContext,
+  table: Sequence,
+  i: number,
+  keys: Uint32Array,
+  at: number,
+  tokens: number,
+): boolean {
+  if (!manager.openings.maySeal(table, i, tokens)) return false;
+  manager.seal(table, i, i + 1, keys, at, tokens, nowUs());
+  return true;
 }
 
 /** Keys of the sequence's full blocks, in every group, as its tokens are now. */

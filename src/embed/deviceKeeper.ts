@@ -2,16 +2,18 @@
  * Replaces a lost device. The manager is told that the top tier is empty, transfers under way end, and another device is
  * requested. Jobs are held meanwhile; if no device is available they end as refused, and the next caller that needs one
  * retries. No timer polls. Host memory as the top tier is never lost.
+ *
+ * To the manager it is the top tier: whether it can be written to, and which errors it reported.
  */
 
 import type { DeviceErrors, LiveDevice } from '../backends/webgpu/device.ts';
-import { type KVManager, TOP } from '../runtime/index.ts';
+import { type KVManager, TOP, type TopTier, type WipedSlot } from '../runtime/index.ts';
 import type { ManagerLoop } from './managerLoop.ts';
 import type { OpenStores } from './stores.ts';
 
 const NO_ERRORS: DeviceErrors = { count: 0, last: '' };
 
-export class DeviceKeeper {
+export class DeviceKeeper implements TopTier {
   readonly #manager: KVManager;
   readonly #stores: OpenStores;
   readonly #loop: ManagerLoop;
@@ -21,12 +23,22 @@ export class DeviceKeeper {
   #losses = 0;
   #replacing: Promise<void> | null = null;
   #closed = false;
+  readonly #scrubs: boolean;
 
-  constructor(manager: KVManager, stores: OpenStores, loop: ManagerLoop, notice: (line: string) => void) {
+  /** @param scrubs whether slots that change their tenant are wiped */
+  constructor(
+    manager: KVManager,
+    stores: OpenStores,
+    loop: ManagerLoop,
+    notice: (line: string) => void,
+    scrubs = true,
+  ) {
     this.#manager = manager;
     this.#stores = stores;
     this.#loop = loop;
     this.#notice = notice;
+    this.#scrubs = scrubs;
+    manager.openings.connect(this);
     loop.beforeRefusal(() => this.#checkLoss());
     this.#watch();
   }
@@ -44,6 +56,26 @@ export class DeviceKeeper {
   /** Devices lost so far. */
   get losses(): number {
     return this.#losses;
+  }
+
+  /**
+   * A slot that passes to another tenant is wiped before that tenant can reach it. The command goes into the device's queue
+   * at once, ahead of all work that the embedder submits later, so no call waits for it. Host memory is wiped in the call.
+   */
+  wipe(slots: readonly WipedSlot[]): void {
+    if (!this.#scrubs || this.#closed) return;
+    const { host } = this.#stores;
+    if (host !== undefined) {
+      for (const { slot, sizeClass } of slots) host.view(slot, sizeClass).fill(0);
+      return;
+    }
+    const { pool, device } = this.#stores;
+    const encoder = device.createCommandEncoder({ label: 'tierkv.wipe' });
+    for (const { slot, sizeClass } of slots) {
+      const { buffer, offsetBytes, sizeBytes } = pool.buffer(slot, sizeClass);
+      encoder.clearBuffer(buffer, offsetBytes, sizeBytes);
+    }
+    device.queue.submit([encoder.finish()]);
   }
 
   /** Fulfilled when there is a device. @throws TKV_DEVICE when none is to be had */

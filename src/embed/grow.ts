@@ -5,23 +5,25 @@
 
 import { inputError } from '../runtime/errors.ts';
 import { Entry, type KeyElements, requireElements, TierKVError } from '../runtime/index.ts';
+import { doubtful } from '../runtime/manager/openings.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import {
-  doubtful,
   full,
   handOver,
   hashFullBlocks,
   isHandedOver,
+  isTold,
   isWhole,
   type RequestContext,
   requireFits,
   requireLive,
   requireNoErrors,
   type StepEnd,
+  sealBlock,
   settled,
 } from './context.ts';
 import { type KVSequence, type SequenceState, stateOf } from './sequenceState.ts';
-import { scrub, sealTail } from './tails.ts';
+import { sealTail } from './tails.ts';
 import { copyOfTokens, requireTokenIds } from './tenancy.ts';
 
 /** Room for `tokens`, which begin with all that the sequence has. */
@@ -65,7 +67,6 @@ async function appendAlone(
   const { isComing } = sequence;
   extend(context, sequence, tokens, sequence.tokens.length);
   await settled(context, sequence);
-  scrub(context, sequence, 0);
   if (sequence.isRecovering || !isWhole(context, sequence)) return 'interrupted';
   if (!isComing) handOver(context, sequence);
   return 'done';
@@ -110,7 +111,7 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
   const losses = context.keeper.losses;
   const from = entries.map(({ sequence }) => Math.floor(sequence.length / context.blockTokens));
   const ends = entries.map(({ sequence, tokens }): EntryEnd => {
-    if (!context.keeper.present || sequence.ended || !isUndisturbed(sequence)) return 'interrupted';
+    if (!context.keeper.present || sequence.ended || !isUndisturbed(context, sequence)) return 'interrupted';
     sealFull(context, sequence);
     try {
       extend(context, sequence, tokens, 0);
@@ -123,9 +124,6 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
   await Promise.all(
     entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence, from[i]) : null)),
   );
-  entries.forEach(({ sequence }, i) => {
-    scrub(context, sequence, from[i]);
-  });
   return ends.map((end, i) => {
     if (end !== 'done') return end;
     const { sequence } = entries[i];
@@ -191,10 +189,11 @@ async function tailSealed(context: RequestContext, sequence: SequenceState): Pro
   while (hasBlock(sequence, Entry.SEALING, last)) await oneSettled(context, sequence);
 }
 
-/** Whether no block was lost, and the caller was told of all tokens; looks at no block. */
-function isUndisturbed(sequence: SequenceState): boolean {
-  const { length, told, isRecovering } = sequence;
-  return !isRecovering && !isDisturbed(sequence) && told.every((group) => group.covers(length));
+/** Whether no block was lost, and the caller was told of all tokens; looks at the blocks that are not sealed. */
+function isUndisturbed(context: RequestContext, sequence: SequenceState): boolean {
+  const { groups, isComing, isRecovering } = sequence;
+  if (isRecovering || isComing || isDisturbed(sequence)) return false;
+  return isTold(context, sequence, Math.min(...groups.map(({ sealed }) => sealed)));
 }
 
 function isDisturbed(sequence: SequenceState): boolean {
@@ -214,13 +213,11 @@ function extend(context: RequestContext, sequence: SequenceState, tokens: KeyEle
   }, 0);
   if (blocks > sequence.blocks) requireFits(context, blocks);
   if (!manager.hasRoomFor(missing)) throw full(context, blocks - sequence.blocks);
-  const before = sequence.blocks;
   unshareTail(context, sequence);
   sequence.tokens.append(tokens, from);
   for (const { table, sizeClass } of sequence.groups) {
     if (table.length < blocks) manager.allocate(table, table.length, blocks, context.nowUs(), sizeClass);
   }
-  scrub(context, sequence, before);
 }
 
 /**
@@ -232,7 +229,8 @@ function unshareTail(context: RequestContext, sequence: SequenceState): void {
   if (sequence.tokens.length % blockTokens === 0) return;
   for (const { table } of sequence.groups) {
     if (table.state[last] !== Entry.READY) continue;
-    if (!manager.copy(table, last, table, last, context.nowUs())) throw full(context, 1);
+    const tokens = sequence.tokens.length % blockTokens;
+    if (!manager.copy(table, last, table, last, context.nowUs(), tokens)) throw full(context, 1);
   }
 }
 
@@ -245,27 +243,18 @@ function sealFull(context: RequestContext, sequence: SequenceState): void {
   const end = Math.floor(sequence.tokens.length / blockTokens);
   if (sequence.isRecovering || sequence.groups.every(({ sealed }) => sealed >= end)) return;
   hashFullBlocks(sequence);
-  const { count } = context.keeper.errors;
-  sequence.groups.forEach((group, g) => {
+  for (const group of sequence.groups) {
     const { table, keys } = group;
     let leads = true;
     for (let i = group.sealed; i < end; i++) {
       const isSealed =
         table.state[i] === Entry.OPEN
-          ? sequence.told[g].seal(
-              i,
-              keys.words,
-              i * 4,
-              blockTokens,
-              (i + 1) * blockTokens,
-              count,
-              context.nowUs(),
-            )
+          ? sealBlock(context, table, i, keys.words, i * 4, blockTokens)
           : table.state[i] === Entry.READY || table.state[i] === Entry.SEALING;
       leads &&= isSealed;
       if (leads) group.sealed = i + 1;
     }
-  });
+  }
 }
 
 /**
@@ -288,7 +277,7 @@ export async function seal(context: RequestContext, sequence: SequenceState, tai
     return 'done';
   }
   const hasErrors = keeper.losses === losses && context.keeper.errors.count !== count;
-  if (hasErrors && !sequence.ended) throw doubtful(context, 'the blocks of sequence were', 'sequence');
+  if (hasErrors && !sequence.ended) throw doubtful(keeper, 'the blocks of sequence were', 'sequence');
   return 'interrupted';
 }
 

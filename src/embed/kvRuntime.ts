@@ -341,8 +341,10 @@ export class KVRuntime implements AsyncDisposable {
     state.arriving = undefined;
     state.isComing = false;
     for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
-    const { count } = this.#context.keeper.errors;
-    for (const told of state.told) told.tellAnew(state.length, count);
+    const { openings } = this.manager;
+    const { blockTokens } = this.#config.layout;
+    for (const { table } of state.groups)
+      openings.tellAnew(table, 0, state.blocks, blockTokens, state.length);
     state.isRecovering = false;
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
   }
@@ -428,10 +430,10 @@ export class KVRuntime implements AsyncDisposable {
 
   #write(sequence: KVSequence, index: number, bytes: BlockFiller, group: number): void {
     const place = this.#writable(sequence, index, group);
-    const told = stateOf(this.#context, sequence).told[group];
-    told.written(index, false); // until all of it is
+    const { table } = groupOf(this.#context, sequence, group);
+    this.manager.openings.written(table, index, false); // until all of it is
     writeBytes(this.#context, place, bytes);
-    told.written(index, true);
+    this.manager.openings.written(table, index, true);
   }
 
   #readable(sequence: KVSequence, index: number, group: number): TopPlace {

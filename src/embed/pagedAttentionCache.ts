@@ -6,11 +6,17 @@
 import { configError, inputError, requireInteger } from '../runtime/errors.ts';
 import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
+import { SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
 import { requireShapes } from '../runtime/options.ts';
 import type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../views/index.ts';
 import { eachBlock, writeBytes } from './blockBytes.ts';
-import { type DeviceBlockTable, placesIn, type RequestContext } from './context.ts';
-import { Scrubbing } from './tails.ts';
+import {
+  type DeviceBlockTable,
+  placesIn,
+  type RequestContext,
+  requireDevice,
+  settledOnDevice,
+} from './context.ts';
 
 interface BlockHalves {
   readonly keyCache: Uint8Array;
@@ -115,7 +121,8 @@ export class PagedAttentionCache
     this.#layout = layout;
     this.#sizeClass = units.sizeClass[0];
     this.blockBytes = units.unitBytes[this.#sizeClass];
-    this.#table = manager.open(new Uint32Array(), 0, context.nowUs());
+    // the cache does not know its tenant: each block is wiped when it is taken
+    this.#table = manager.open(new Uint32Array(), 0, context.nowUs(), 0, SHARED_OWNER);
     this.placement = new EntryPlacement(context, this.#table, this.#sizeClass);
   }
 
@@ -127,7 +134,7 @@ export class PagedAttentionCache
     requireInteger('count', count, 1);
     this.#requireOpen();
     const { manager } = this.#context;
-    if (!manager.canAllocate(count, this.#sizeClass)) return [];
+    if (!manager.canAllocate(count, this.#sizeClass, SHARED_OWNER)) return [];
     const blocks: number[] = [];
     while (blocks.length < count) {
       const index = this.#free.pop() ?? this.#table.length;
@@ -156,9 +163,11 @@ export class PagedAttentionCache
 
   /** Blocks that could be taken now: free, or used by cached blocks that can be evicted. */
   getFreeBlockCount(): number {
-    const { residentBytes, cachedBytes } = this.#context.manager.usage(0);
-    const { capacityBytes } = this.#context.manager.config.tiers[0].shape;
-    return Math.max(0, Math.floor((capacityBytes - residentBytes + cachedBytes) / this.blockBytes));
+    const { manager } = this.#context;
+    const { residentBytes, cachedBytes } = manager.usage(0);
+    const { capacityBytes } = manager.config.tiers[0].shape;
+    const fixedBytes = residentBytes - cachedBytes + manager.protectedBytes(SHARED_OWNER, 0);
+    return Math.max(0, Math.floor((capacityBytes - fixedBytes) / this.blockBytes));
   }
 
   getTotalBlockCount(): number {
@@ -166,15 +175,17 @@ export class PagedAttentionCache
   }
 
   /**
-   * Fulfilled when all these blocks have their place, cleared of what another tenant left there.
-   * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one whose bytes were lost
+   * Fulfilled when all these blocks have their place, on a device that is there.
+   * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one whose bytes were lost, TKV_DEVICE when no device is
+   * to be had
    */
   async ready(blocks: readonly number[]): Promise<void> {
     requireShapes({ blocks }, { blocks: ['number'] });
-    for (const index of blocks) {
-      this.#requireTaken(index);
-      while (this.#table.state[index] === Entry.WAITING) await this.#context.loop.settled(this.#table);
-    }
+    for (const index of blocks) this.#requireTaken(index);
+    const isWaiting = (index: number): boolean => this.#table.state[index] === Entry.WAITING;
+    await settledOnDevice(this.#context, () =>
+      blocks.some(isWaiting) ? this.#context.loop.settled(this.#table) : undefined,
+    );
     this.#requirePlaced(blocks);
   }
 
@@ -239,13 +250,11 @@ export class PagedAttentionCache
   }
 
   #requirePlaced(blocks: readonly number[]): void {
-    const scrubbing = new Scrubbing(this.#context);
+    requireDevice(this.#context);
     for (const index of blocks) {
       this.#requireTaken(index);
       this.#placeOf(index);
-      scrubbing.clear(this.#table, index, index + 1);
     }
-    scrubbing.submit();
   }
 
   #requireTaken(index: number): void {

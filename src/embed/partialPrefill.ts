@@ -17,7 +17,7 @@ import {
   squaresOf,
   type TwoEndedPart,
 } from '../runtime/index.ts';
-import { type DeviceBlockTable, placesIn, type RequestContext, readableBlocks } from './context.ts';
+import { type DeviceBlockTable, isTold, placesIn, type RequestContext, readableBlocks } from './context.ts';
 import type { LayerGroup } from './layerGroups.ts';
 import { unlessAborted } from './managerLoop.ts';
 import {
@@ -29,7 +29,7 @@ import {
   type SequenceState,
   type TailStage,
 } from './sequenceState.ts';
-import { copyTail, findTail, scrub } from './tails.ts';
+import { copyTail, findTail } from './tails.ts';
 
 /** Most tokens of a part where the caller does not say. */
 export const PART_TOKENS = 512;
@@ -93,22 +93,17 @@ function partNow(
   const { blockTokens } = context;
   const [group] = sequence.groups;
   const { table } = group;
-  const [told] = sequence.told;
-  const { count } = context.keeper.errors;
   if (placedBlocks(table) * blockTokens < arriving.computed) return 'lost';
   const prefix = prefixOf(context, group);
   arriving.computed = passArrived(prefix, arriving.computed);
   const tail = tailNow(context, sequence, arriving.computed);
   if ('waitUs' in tail) return lookAgainMs(tail.waitUs);
-  if (tail.tokens > 0) {
-    // The copy has the KV of these tokens.
-    const block = Math.floor(arriving.computed / blockTokens);
-    told.tell(block, block + 1, arriving.computed + tail.tokens, count);
-  }
   arriving.computed += tail.tokens;
   const start = arriving.computed;
   // A block that was opened again behind the caller's back lacks what was computed in it.
-  if (!told.hasAll(0, Math.ceil(start / blockTokens))) return 'lost';
+  const { openings } = context.manager;
+  if (openings.firstUntold(table, 0, Math.ceil(start / blockTokens), blockTokens, start) !== -1)
+    return 'lost';
   if (start >= sequence.length) return 'all';
   let end = sequence.length;
   let waitUs = Number.POSITIVE_INFINITY;
@@ -176,10 +171,10 @@ function handOut(
   arriving: ArrivingPrefix,
   part: PrefillPart,
 ): PrefillPart {
-  const first = Math.floor(part.start / context.blockTokens);
-  scrub(context, sequence, first);
-  const end = Math.ceil(part.end / context.blockTokens);
-  sequence.told[0].tell(first, end, part.end, context.keeper.errors.count);
+  const { blockTokens } = context;
+  const first = Math.floor(part.start / blockTokens);
+  const end = Math.ceil(part.end / blockTokens);
+  context.manager.openings.tell(sequence.groups[0].table, first, end, blockTokens, part.end);
   arriving.part = part;
   arriving.computed = part.end;
   arriving.handedOut += part.end - part.start;
@@ -195,8 +190,6 @@ function endArriving(context: RequestContext, sequence: SequenceState): null {
   sequence.cachedTokens = sequence.length - (sequence.arriving?.handedOut ?? 0);
   sequence.arriving = undefined;
   sequence.isComing = false;
-  // All blocks are found, or were handed out.
-  sequence.told[0].tell(0, 0, sequence.length, context.keeper.errors.count);
   return null;
 }
 
@@ -407,13 +400,12 @@ export async function readyLayers(
   const isLive = !sequence.ended && !sequence.isRecovering && keeper.present;
   const isHere = isTailThere && isLive && placedBlocks(table) >= blocks;
   if (!isHere) return 'interrupted';
-  scrub(context, sequence, 0);
   const open: number[] = [];
   for (let i = 0; i < blocks; i++) if (manager.openBlock(table, i) !== undefined) open.push(i);
   sequence.groups[group].disturbances = table.disturbances;
   if (sequence.isComing) {
-    sequence.told[group].tell(0, blocks, sequence.length, context.keeper.errors.count);
-    sequence.isComing = !sequence.told.every((told) => told.covers(sequence.length));
+    manager.openings.tell(table, 0, blocks, context.blockTokens, sequence.length);
+    sequence.isComing = sequence.pending > 0 || !isTold(context, sequence, 0);
   }
   const places = placesIn(context, readableBlocks(manager, table, blocks).blocks);
   return new ReadyLayers(proof, group, units.groups[group], places, open);

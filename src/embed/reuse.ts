@@ -21,9 +21,10 @@ import {
   placesIn,
   type RequestContext,
   readableBlocks,
+  requireDevice,
+  settledOnDevice,
   tokensToFind,
 } from './context.ts';
-import { Scrubbing } from './tails.ts';
 import type { TenantChains } from './tenancy.ts';
 
 export interface CrossRequestOptions {
@@ -57,17 +58,21 @@ export function crossRequestCache(
   });
 }
 
+/**
+ * The table's blocks have their places, on a device that is there: from now on its owner writes the open ones.
+ * @throws TKV_DEVICE when no device is to be had, TKV_STATE when the runtime closes
+ */
 export async function ready(context: RequestContext, table: Sequence): Promise<void> {
-  context.manager.requireOwn(table);
-  await context.loop.settled(table);
-  const scrubbing = new Scrubbing(context);
-  scrubbing.clear(table, 0, table.length);
-  scrubbing.submit();
+  const { manager, loop, blockTokens } = context;
+  manager.requireOwn(table);
+  await settledOnDevice(context, () => (table.pending === 0 ? undefined : loop.settled(table)));
+  manager.openings.tell(table, 0, table.length, blockTokens, table.length * blockTokens);
 }
 
 export function placesOf(context: RequestContext, table: Sequence): DeviceBlockTable {
   const { manager } = context;
   manager.requireOwn(table);
+  requireDevice(context);
   return placesIn(context, readableBlocks(manager, table, table.length).blocks);
 }
 

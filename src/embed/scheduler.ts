@@ -35,7 +35,6 @@ import { LookupQueue } from './lookupQueue.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { tellOfPlan, tellOfTokens } from './observability.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
-import { Scrubbing } from './tails.ts';
 import { requireTokenId } from './tenancy.ts';
 
 /** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
@@ -339,8 +338,8 @@ export class KVScheduler {
 
   /** A replay makes the scheduler's calls of the manager in one go; so nothing comes between them here. */
   #asOneCall<T>(call: (nowUs: number) => T): T {
-    const { loop, nowUs } = this.#context;
-    return loop.deferNotifications(() => call(nowUs()));
+    const { loop, manager, nowUs } = this.#context;
+    return loop.deferNotifications(() => manager.openings.together(() => call(nowUs())));
   }
 
   #requirePlan(): StepPlan<ScheduledRequest> {
@@ -389,18 +388,17 @@ export interface KVStepPlan {
 
 const nothingToCompute: KVStepPlan = { requests: [], tokens: 0, admitted: [], preempted: [] };
 
-/** The scheduler's plan with tokens and places; foreign slots that it writes are cleared first. */
+/** The scheduler's plan with tokens and places: from here on its blocks are the engine's to write. */
 function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest>): KVStepPlan {
-  const { blockTokens } = context;
+  const { blockTokens, manager } = context;
   const requests: PlannedRequest[] = [];
-  const scrubbing = new Scrubbing(context);
   for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
     const request = plan.request(seat);
     const sequence = plan.sequence(seat);
     const start = plan.from(seat);
     const end = start + plan.tokensOf(seat);
     const blocks = Math.ceil(end / blockTokens);
-    scrubbing.clear(sequence, Math.ceil(start / blockTokens), blocks);
+    manager.openings.tell(sequence, Math.floor(start / blockTokens), blocks, blockTokens, end);
     const { words, length } = request.tokenList;
     requests.push({
       id: request.id,
@@ -412,7 +410,6 @@ function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest
       samples: plan.samples(seat),
     });
   }
-  scrubbing.submit();
   return {
     requests,
     tokens: plan.tokens,

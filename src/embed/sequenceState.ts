@@ -5,15 +5,7 @@
 
 import { runningClock } from '../backends/runningClock.ts';
 import { inputError } from '../runtime/errors.ts';
-import {
-  type BlockKeys,
-  type BlockSealer,
-  Entry,
-  type KeyChain,
-  type KVManager,
-  type Sequence,
-  ToldBlocks,
-} from '../runtime/index.ts';
+import { type BlockKeys, Entry, type KeyChain, type KVManager, type Sequence } from '../runtime/index.ts';
 import { unlessAborted } from './managerLoop.ts';
 import type { RequestWatch } from './observability.ts';
 import type { TokenList } from './tenancy.ts';
@@ -61,7 +53,6 @@ export interface KVSequence extends Disposable {
 /** The runtime that a sequence belongs to, and what its blocks are. */
 interface SequenceHome {
   readonly blockTokens: number;
-  readonly manager: BlockSealer;
   /** Ends a sequence: its sealed blocks stay cached. */
   release(sequence: SequenceState): void;
 }
@@ -86,8 +77,6 @@ export class SequenceState implements KVSequence {
   appending: Promise<void> | undefined;
   /** What is told of its way; undefined while it is not watched. */
   watch: RequestWatch | undefined;
-  /** Of each group: the blocks that the caller was told to write. */
-  readonly told: readonly ToldBlocks[];
   readonly #home: SequenceHome;
 
   constructor(home: SequenceHome, tenant: string, tokens: TokenList, groups: readonly GroupTable[]) {
@@ -95,7 +84,6 @@ export class SequenceState implements KVSequence {
     this.tenant = tenant;
     this.tokens = tokens;
     this.groups = groups;
-    this.told = groups.map(({ table }) => new ToldBlocks(home.manager, table));
   }
 
   [Symbol.dispose](): void {

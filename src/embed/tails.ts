@@ -5,7 +5,7 @@
  */
 
 import { Entry, type Sequence } from '../runtime/index.ts';
-import { type RequestContext, settled } from './context.ts';
+import { type RequestContext, sealBlock, settled } from './context.ts';
 import { unlessAborted } from './managerLoop.ts';
 import type { GroupTable, SequenceState } from './sequenceState.ts';
 import type { TokenList } from './tenancy.ts';
@@ -23,18 +23,17 @@ export interface FoundTail {
  * Seals the partial last block, if there is one, under its tokens. The caller seals the full blocks before.
  */
 export function sealTail(context: RequestContext, sequence: SequenceState): void {
-  const { blockTokens, nowUs } = context;
+  const { blockTokens } = context;
   const { length, isRecovering } = sequence;
   const block = Math.floor(length / blockTokens);
   const tokens = length % blockTokens;
   if (tokens === 0 || isRecovering) return;
-  const { count } = context.keeper.errors;
   const key = new Uint32Array(4);
-  sequence.groups.forEach(({ table, chain, keys }, g) => {
-    if (table.state[block] !== Entry.OPEN) return;
+  for (const { table, chain, keys } of sequence.groups) {
+    if (table.state[block] !== Entry.OPEN) continue;
     chain.hashTail(sequence.tokens.words, block, tokens, keys, key);
-    sequence.told[g].seal(block, key, 0, tokens, length, count, nowUs());
-  });
+    sealBlock(context, table, block, key, 0, tokens);
+  }
 }
 
 /** The longest cached tail behind the sequence's full cached blocks, pinned. */
@@ -94,12 +93,12 @@ export function isInPlace({ disturbances }: TakenTail, sequence: SequenceState):
 export function copyTail(
   { manager, nowUs }: RequestContext,
   sequence: SequenceState,
-  { tables, block }: FoundTail,
+  { tables, block, tokens }: FoundTail,
   group: number,
 ): boolean {
   const { table } = sequence.groups[group];
   manager.releaseRange(table, block, block + 1, nowUs());
-  return manager.copy(tables[group], 0, table, block, nowUs());
+  return manager.copy(tables[group], 0, table, block, nowUs(), tokens);
 }
 
 /**
@@ -127,48 +126,5 @@ export async function takeTail(
   } finally {
     // Cancelling is releasing, and calls off the loads that an abort leaves under way.
     for (const table of tail.tables) manager.cancel(table, context.nowUs());
-  }
-}
-
-// A slot that passes to another tenant is cleared before that tenant can read it. The command goes into the
-// device's queue at once, ahead of all work that the embedder submits later, so no call waits for it. Host memory is
-// cleared in the call.
-
-/** Clears the foreign slots among the sequence's open blocks from `from` on. */
-export function scrub(context: RequestContext, sequence: SequenceState, from: number): void {
-  const scrubbing = new Scrubbing(context);
-  for (const { table } of sequence.groups) scrubbing.clear(table, from, table.length);
-  scrubbing.submit();
-}
-
-/** Clears slots of several tables in one submission. */
-export class Scrubbing {
-  readonly #context: RequestContext;
-  #encoder: GPUCommandEncoder | undefined;
-
-  constructor(context: RequestContext) {
-    this.#context = context;
-  }
-
-  /** The foreign slots among the table's open blocks [from, to). */
-  clear(table: Sequence, from: number, to: number): void {
-    const { scrubs, keeper, manager, stores, pool, device } = this.#context;
-    if (!scrubs || !keeper.present) return;
-    for (let i = from; i < to; i++) {
-      const block = manager.openBlock(table, i);
-      if (block === undefined || !block.foreign) continue;
-      if (stores.host !== undefined) stores.host.view(block.slot, block.sizeClass).fill(0);
-      else {
-        const { buffer, offsetBytes, sizeBytes } = pool().buffer(block.slot, block.sizeClass);
-        this.#encoder ??= device().createCommandEncoder({ label: 'tierkv.scrub' });
-        this.#encoder.clearBuffer(buffer, offsetBytes, sizeBytes);
-      }
-      manager.cleared(table, i);
-    }
-  }
-
-  submit(): void {
-    if (this.#encoder !== undefined) this.#context.device().queue.submit([this.#encoder.finish()]);
-    this.#encoder = undefined;
   }
 }

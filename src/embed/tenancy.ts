@@ -12,6 +12,7 @@ import {
   type KeyNamespace,
   type RequestExtras,
 } from '../runtime/index.ts';
+import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
 import { described, requireShapes, requireText } from '../runtime/options.ts';
 import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
@@ -111,17 +112,10 @@ export class TenantChains {
   }
 }
 
-// A small number for each tenant, by which the manager counts bytes and knows whose bytes lay in a slot.
-// Numbers are never given to another tenant; when they run out, the tenants that come later share the last
-// one, and are kept apart by always clearing.
-
-/** Owner 0 has the blocks whose tenant is not known, such as those of an earlier run. */
-export const OWNERS = 4096;
-/** Stands for all tenants beyond. */
-export const SHARED_OWNER: number = OWNERS - 1;
+// Tenants and groups as the manager knows them.
 
 export class TenantOwners {
-  readonly #numbers: Map<string, number> = new Map();
+  readonly #numbers: OwnerNumbers = new OwnerNumbers();
   readonly #sharing: SharingGroups;
 
   constructor(sharing: SharingGroups = new SharingGroups()) {
@@ -130,7 +124,7 @@ export class TenantOwners {
 
   /** Tenants that are alone and groups, with their numbers. */
   get numbers(): ReadonlyMap<string, number> {
-    return this.#numbers;
+    return this.#numbers.known;
   }
 
   /** @throws TKV_INPUT for a tenant that is not a text or empty */
@@ -141,12 +135,7 @@ export class TenantOwners {
 
   /** The number of a tenant that is alone, of a group, or of all tenants: the empty text. */
   ofDomain(domain: string): number {
-    const known = this.#numbers.get(domain);
-    if (known !== undefined) return known;
-    const next = this.#numbers.size + 1;
-    if (next >= SHARED_OWNER) return SHARED_OWNER;
-    this.#numbers.set(domain, next);
-    return next;
+    return this.#numbers.of(domain);
   }
 }
 

@@ -26,7 +26,7 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
-import { classifierOptionsNames } from '../views/hotColdClassifier.ts';
+import { classifierOptionsNames, classifierOptionsOf } from '../views/hotColdClassifier.ts';
 import {
   checkMigratorOptions,
   HotColdClassifier,
@@ -191,7 +191,7 @@ export async function openTiers<Storage>(
   requireObject(config.pool, 'pool', 'TKV_CONFIG');
   const set = tierSet(config.tiers);
   if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
-  new HotColdClassifier(migratorOptionsOf(config)); // refuses thresholds before anything is opened
+  new HotColdClassifier(classifierOptionsOf(migratorOptionsOf(config))); // refuses thresholds before anything is opened
   const { hbm, ddr, nvme } = set;
   const [a, b] = crypto.getRandomValues(new Uint32Array(2));
   const poolConfig: KVPoolConfig = {

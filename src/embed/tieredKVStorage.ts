@@ -39,7 +39,7 @@ import {
   type PoolUnit,
 } from '../views/index.ts';
 import { MigrationLoop } from '../views/kvMigrator.ts';
-import type { StepEnd } from './context.ts';
+import { type DeviceBlockTable, placesIn, type StepEnd } from './context.ts';
 import { processAlarm } from './managerLoop.ts';
 import { copyOfTokens } from './tenancy.ts';
 import {
@@ -122,9 +122,34 @@ export class TieredKVStorage implements AsyncDisposable {
   }
 
   /**
+   * Where the parts of the blocks lie on the device, for kernels: open parts are the caller's to write from now on.
+   * @throws TKV_UNKNOWN_ID, TKV_STATE for a part below HBM or lost, TKV_DEVICE when no device is to be had
+   */
+  async ready(blocks: readonly KVBlockDescriptor[]): Promise<DeviceBlockTable> {
+    requireShapes({ blocks }, { blocks: ['object'] });
+    this.#tell();
+    for (const block of blocks) this.pool.requireHeld(block);
+    const { keeper, stores, pool } = this.#open;
+    const { manager } = pool;
+    if (!keeper.present) await keeper.ready();
+    await this.#units.placed(blocks);
+    const places = blocks.flatMap(({ units }) =>
+      units.map(({ track, unit }) => {
+        const place = manager.readableBlock(track.table, unit);
+        if (place === undefined) throw stateError('have a part that is not in HBM. Read it there first.');
+        manager.openings.tell(track.table, unit, unit + 1, track.column.tokensPerUnit, track.tokens);
+        return place;
+      }),
+    );
+    return placesIn({ stores, pool: () => stores.pool }, places);
+  }
+
+  /**
    * The KV of the sequence's tokens is written: its full units are sealed, behind all work that the device
    * was given so far. @param tokenIds all its tokens; left out, no other sequence can find the blocks
    * @returns `interrupted` when a block is lost: a device or its memory failed
+   * @throws TKV_STATE for blocks that were not written since they were opened, TKV_DEVICE for blocks that an error of the device
+   * may have hit; nothing is sealed then
    */
   async commit(sequenceId: string, tokenIds?: KeyElements, options: CommitOptions = {}): Promise<StepEnd> {
     requireText(sequenceId, 'sequenceId', 'Pass the id that the blocks were allocated for.');
@@ -465,6 +490,9 @@ class UnitBytes {
   }
 
   async write(units: readonly { readonly unit: PoolUnit; readonly bytes: Uint8Array }[]): Promise<void> {
+    const { keeper } = this.#open;
+    const tokens = units.map(({ unit }) => unit.track.tokens);
+    if (!keeper.present) await keeper.ready();
     await this.#waitForPlaces(units.map(({ unit }) => unit));
     const stored = units.map(({ unit }): StoredUnit => {
       const state = unit.track.stateOf(unit.unit);
@@ -481,6 +509,13 @@ class UnitBytes {
       stored,
       units.map(({ bytes }) => bytes),
     );
+    units.forEach(({ unit: { track, unit } }, i) => {
+      const { openings } = this.#open.pool.manager;
+      const { slot, generation } = stored[i].place;
+      const now = this.#open.pool.placeOf({ track, unit }); // it may be opened anew by now
+      if (now?.slot !== slot || now.generation !== generation) return;
+      openings.tellAnew(track.table, unit, unit + 1, track.column.tokensPerUnit, tokens[i]);
+    });
   }
 
   /** @throws TKV_STATE for a unit that was never written, or is lost */

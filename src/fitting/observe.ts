@@ -4,7 +4,10 @@
  * asked for at their length. The lines are those of a gateway's trace, which `latency fit` and `compare` read.
  */
 
+import http, { type IncomingMessage } from 'node:http';
+import https from 'node:https';
 import { setTimeout as pause } from 'node:timers/promises';
+import { AnswerMeter } from '../gateway/answerMeter.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { TokenReader } from '../sim/workload/tokens.ts';
@@ -50,6 +53,8 @@ export interface Observation {
   readonly lines: readonly ObservedLine[];
   /** The longest time by which a request was sent late, since this process or machine was busy. */
   readonly latestUs: number;
+  /** Whole answers whose tokens the server did not count: their events were counted, and each may hold several tokens. */
+  readonly uncounted: number;
 }
 
 /** Most requests of an observation: each keeps a connection while it is served. */
@@ -111,48 +116,50 @@ async function servedModel(options: ObserveOptions): Promise<string> {
 interface Answer {
   firstTokenMs: number;
   lastTokenMs: number;
-  pieces: number;
   promptTokens: number;
   outputTokens: number;
   cachedTokens: number;
+  /** Whether the server counted the tokens of its answer; else its events were counted, which may hold several. */
+  isCounted: boolean;
   error: string;
 }
 
-const number = (value: unknown, otherwise: number): number => (typeof value === 'number' ? value : otherwise);
+/** What a server says of an error, before its message is looked for. */
+const ERROR_LETTERS = 400;
 
-/** One event of the stream. */
-function takeEvent(data: string, answer: Answer, nowMs: number): void {
-  const read: unknown = JSON.parse(data);
-  if (typeof read !== 'object' || read === null) throw new Error('each event of a stream must be an object');
-  const event = read as {
-    choices?: unknown[];
-    error?: { message?: unknown };
-    usage?: {
-      prompt_tokens?: unknown;
-      completion_tokens?: unknown;
-      prompt_tokens_details?: { cached_tokens?: unknown } | null;
-    };
-  };
-  if (event.error !== undefined) answer.error = String(event.error?.message ?? 'an error without a message');
-  if (Array.isArray(event.choices) && event.choices.length > 0) {
-    if (answer.pieces++ === 0) answer.firstTokenMs = nowMs;
-    answer.lastTokenMs = nowMs;
-  }
-  const { usage } = event;
-  if (usage === undefined || usage === null) return;
-  answer.promptTokens = number(usage.prompt_tokens, answer.promptTokens);
-  answer.outputTokens = number(usage.completion_tokens, answer.outputTokens);
-  answer.cachedTokens = number(usage.prompt_tokens_details?.cached_tokens, answer.cachedTokens);
+/** Begins a request whose head may take as long as its signal lets it: a busy server may queue it for minutes. */
+async function posted(
+  url: URL,
+  body: string,
+  headers: Record<string, string>,
+  signal: AbortSignal,
+  isFresh: boolean = false,
+): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const open = url.protocol === 'https:' ? https.request : http.request;
+    const length = { 'content-length': Buffer.byteLength(body) };
+    const connection = isFresh ? { agent: false } : {};
+    const request = open(url, { method: 'POST', headers: { ...headers, ...length }, signal, ...connection });
+    request.on('response', resolve);
+    request.on('error', (error: NodeJS.ErrnoException) => {
+      // a connection that the server closed as it was used again
+      const isStale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
+      if (isStale) resolve(posted(url, body, headers, signal, true));
+      else reject(error);
+    });
+    request.end(body);
+  });
 }
 
+/** Sends a request, and reads its answer as the gateway does: one function says what an answer is. */
 async function ask(url: URL, body: string, options: ObserveOptions): Promise<Answer> {
   const answer: Answer = {
     firstTokenMs: 0,
     lastTokenMs: 0,
-    pieces: 0,
     promptTokens: -1,
     outputTokens: -1,
     cachedTokens: -1,
+    isCounted: false,
     error: '',
   };
   const stops = [
@@ -160,40 +167,45 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     ...(options.signal === undefined ? [] : [options.signal]),
   ];
   try {
-    const response = await fetch(url, {
-      method: 'POST',
-      headers: headersOf(options),
-      body,
-      signal: AbortSignal.any(stops),
+    const response = await posted(url, body, headersOf(options), AbortSignal.any(stops));
+    const { statusCode: status = 0, headers } = response;
+    // a stream was asked for: what does not call itself JSON is read as one
+    const streams = !/json/i.test(String(headers['content-type'] ?? ''));
+    let nowMs = 0;
+    const meter = new AnswerMeter(streams, 1, (isFirst) => {
+      if (isFirst) answer.firstTokenMs = nowMs;
+      answer.lastTokenMs = nowMs;
     });
-    if (!response.ok || response.body === null) {
-      answer.error = `${response.status} ${(await response.text()).slice(0, 400)}`;
-      return answer;
-    }
-    const decoder = new TextDecoder();
     let text = '';
-    let isDone = false;
-    for await (const chunk of response.body) {
-      const nowMs = performance.now();
-      text += decoder.decode(chunk as Uint8Array, { stream: true });
-      for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n')) {
-        const line = text.slice(0, end).trim();
-        text = text.slice(end + 1);
-        if (!line.startsWith('data:')) continue;
-        const data = line.slice('data:'.length).trim();
-        if (data === '[DONE]') isDone = true;
-        else takeEvent(data, answer, nowMs);
-      }
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      nowMs = performance.now();
+      if (text.length < ERROR_LETTERS) text += chunk.toString('utf8');
+      meter.see(chunk);
     }
-    if (answer.pieces === 0 && answer.error === '') answer.error = 'the stream held no token';
-    // an answer that was cut off does not count: its times cover half an answer
-    if (!isDone && answer.error === '') answer.error = 'the stream broke off before [DONE]';
+    nowMs = performance.now();
+    meter.end();
+    answer.promptTokens = meter.promptTokens;
+    answer.outputTokens = meter.outputTokens;
+    answer.cachedTokens = meter.cachedTokens;
+    answer.isCounted = meter.isCounted;
+    answer.error = faultOf(meter, status, streams, text.slice(0, ERROR_LETTERS));
   } catch (cause) {
     options.signal?.throwIfAborted();
     answer.error =
       cause instanceof Error ? ((cause.cause as Error | undefined)?.message ?? cause.message) : String(cause);
   }
   return answer;
+}
+
+/** Why an answer does not count; '' for one that does. */
+function faultOf(meter: AnswerMeter, status: number, streams: boolean, text: string): string {
+  if (status >= 400) return `${status} ${text}`;
+  if (meter.failure !== undefined) return meter.failure.message;
+  if (!streams) return 'it answered without a stream, so when its tokens came is not known';
+  if (meter.hasOddEvent) return 'each event of a stream must be an object';
+  if (meter.outputTokens === 0) return 'the stream held no token';
+  // an answer that was cut off does not count: its times cover half an answer
+  return meter.isWhole ? '' : 'the stream broke off before [DONE]';
 }
 
 /** Tokens of the prompt and of the answer of a request that warms a server up. */
@@ -221,6 +233,7 @@ export async function observe(
   const lines: ObservedLine[] = [];
   const pending: Promise<void>[] = [];
   let latestUs = 0;
+  let uncounted = 0;
   let ended = 0;
   let firstUs: number | undefined;
   for (let i = 0; i < (options.warmUp ?? 0); i++) {
@@ -251,10 +264,11 @@ export async function observe(
       ask(url, body, options).then((answer) => {
         const since = (ms: number): number => Math.round(1000 * (ms - sentMs));
         const isWhole = answer.error === '';
+        if (isWhole && !answer.isCounted) uncounted++;
         lines.push({
           arrival_us: Math.round(1000 * (sentMs - startMs)),
           prompt_tokens: answer.promptTokens >= 0 ? answer.promptTokens : prompt.length,
-          output_tokens: answer.outputTokens >= 0 ? answer.outputTokens : answer.pieces,
+          output_tokens: Math.max(0, answer.outputTokens),
           ttft_us: isWhole ? since(answer.firstTokenMs) : -1,
           e2e_us: isWhole ? since(answer.lastTokenMs) : -1,
           cached_tokens: answer.cachedTokens,
@@ -278,5 +292,5 @@ export async function observe(
       { field: '--target' },
     );
   }
-  return { model, lines, latestUs };
+  return { model, lines, latestUs, uncounted };
 }

@@ -8,6 +8,7 @@
 
 import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { runningClock } from '../backends/runningClock.ts';
+import { AnswerMeter } from './answerMeter.ts';
 
 export interface AnswerLimits {
   /** Longest wait for the head of an answer: queue and prompt of a busy server. */
@@ -173,13 +174,14 @@ export type AnswerEnd = PassedEnd | 'saidError';
 
 /**
  * Passes an answer on, as fast as the client takes it.
- * @param meter is shown each piece before it goes
+ * @param meter is shown each piece before it goes @param heard is called at each piece
  */
 export async function passOn(
   { chunks, rest }: BegunAnswer,
   response: ServerResponse,
   limits: AnswerLimits,
   meter: AnswerMeter,
+  heard: () => void = () => {},
 ): Promise<PassedEnd> {
   let bytes = 0;
   const pass = async (chunk: Buffer): Promise<PassedEnd | undefined> => {
@@ -203,6 +205,7 @@ export async function passOn(
       return response.destroyed ? 'clientLeft' : 'backendBroke';
     }
     if (next.done === true) return 'whole';
+    heard();
     const end = await pass(next.value);
     if (end !== undefined) return end;
   }
@@ -224,154 +227,36 @@ async function drained(response: ServerResponse, clientMs: number): Promise<Pass
   });
 }
 
-// What an answer says of itself, read beside as it goes by: tokens, blocks that were found cached, and whether it is whole. A
-// stream has an event for each token or some; where its last one has `usage`, that counts. Servers write JSON with spaces or
-// without.
-
-/** The reason for which a choice ended. */
-const endedChoice = /"finish_reason"\s*:\s*"[^"]/g;
-/** Bytes of one line of a stream that are looked at. */
-const LINE_BYTES_MOST = 2 ** 18;
-
-export class AnswerMeter {
-  readonly #streams: boolean;
-  readonly #began: () => void;
-  /** Choices of the answer that must end, and that have. */
-  readonly #choices: number;
-  #endedChoices = 0;
-  #hasEnd = false;
-  #line = '';
-  #skips = false;
-  /** Null for an answer that is too long to be looked at. */
-  #whole: Buffer[] | null = [];
-  #wholeBytes = 0;
-  #events = 0;
-  #usage: { completion: number; prompt: number; cached: number } | undefined;
-  /** Whether the server says that it failed, in the place of an answer or behind a part of one. */
-  hasFailed = false;
-
-  /**
-   * @param choices that were asked for
-   * @param began is called at the first token of a stream; when the first one of another answer came is not known
-   */
-  constructor(streams: boolean, choices: number = 1, began: () => void = () => {}) {
-    this.#streams = streams;
-    this.#choices = choices;
-    this.#began = began;
-  }
-
-  /** Whether `[DONE]` has come, or the reasons for which all choices ended: a whole stream has one or both. */
-  get isWhole(): boolean {
-    return this.#hasEnd || this.#endedChoices >= this.#choices;
-  }
-
-  get outputTokens(): number {
-    return this.#usage?.completion ?? this.#events;
-  }
-
-  /** Tokens of the prompt by the backend's count, -1 where it did not say. */
-  get promptTokens(): number {
-    return this.#usage?.prompt ?? -1;
-  }
-
-  /** Tokens of the prompt that the backend found cached, -1 where it did not say. */
-  get cachedTokens(): number {
-    return this.#usage?.cached ?? -1;
-  }
-
-  see(chunk: Buffer): void {
-    if (!this.#streams) {
-      this.#wholeBytes += chunk.length;
-      if (this.#wholeBytes > 2 * HELD_BYTES_MOST) this.#whole = null;
-      this.#whole?.push(chunk);
-      return;
-    }
-    const text = this.#line + chunk.toString('latin1');
-    let from = 0;
-    for (let end = text.indexOf('\n'); end !== -1; end = text.indexOf('\n', from)) {
-      if (!this.#skips) this.#event(text.slice(from, end));
-      this.#skips = false;
-      from = end + 1;
-    }
-    this.#line = text.slice(from);
-    if (this.#line.length > LINE_BYTES_MOST) {
-      this.#line = '';
-      this.#skips = true;
-    }
-  }
-
-  /** The answer has ended. */
-  end(): void {
-    if (this.#streams && !this.#skips) this.#event(this.#line); // the last line may have no end
-    if (this.#streams || this.#whole === null) return;
-    this.#take(Buffer.concat(this.#whole).toString('utf8'));
-    this.#whole = null;
-  }
-
-  #event(line: string): void {
-    if (!line.startsWith('data:')) return;
-    if (line.includes('[DONE]', 5) && line.slice(5).trim() === '[DONE]') {
-      this.#hasEnd = true;
-      return;
-    }
-    if (line.includes('"finish_reason"')) this.#endedChoices += line.match(endedChoice)?.length ?? 0;
-    // the first event of a chat names the role alone, the last of a stream its usage alone
-    const looks = /"role"|"error"|"usage"\s*:\s*\{|"choices"\s*:\s*\[\s*\]/.test(line);
-    if ((!looks || this.#take(line.slice(5))) && this.#events++ === 0) this.#began();
-  }
-
-  /** @returns whether it has something of an answer */
-  #take(json: string): boolean {
-    let body: AnswerBody;
-    try {
-      body = JSON.parse(json) as AnswerBody;
-    } catch {
-      return false;
-    }
-    if (typeof body !== 'object' || body === null) return false;
-    const { choices, error } = body;
-    const said = Array.isArray(choices) ? (choices as unknown[]) : [];
-    if (error !== undefined && error !== null && said.length === 0) this.hasFailed = true;
-    this.#count(body.usage);
-    return said.some(hasContent);
-  }
-
-  #count(usage: Readonly<Record<string, unknown>> | null | undefined): void {
-    if (typeof usage !== 'object' || usage === null) return;
-    const count = (value: unknown, otherwise: number): number =>
-      typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : otherwise;
-    const details = usage.prompt_tokens_details as { cached_tokens?: unknown } | null | undefined;
-    this.#usage = {
-      completion: count(usage.completion_tokens, this.#events),
-      prompt: count(usage.prompt_tokens, -1),
-      cached: count(details?.cached_tokens, -1),
-    };
-  }
-}
-
-/** The parts of an answer, or of an event of one, that are looked at. */
-interface AnswerBody {
-  readonly usage?: Readonly<Record<string, unknown>> | null;
-  readonly choices?: unknown;
-  readonly error?: unknown;
-}
-
-/** Whether a choice has more than the role of who speaks. */
-function hasContent(choice: unknown): boolean {
-  if (typeof choice !== 'object' || choice === null) return false;
-  const { delta } = choice as { readonly delta?: unknown };
-  if (typeof delta !== 'object' || delta === null) return true;
-  const isEmpty = (value: unknown): boolean => value === null || value === undefined || value === '';
-  return Object.entries(delta).some(([name, value]) => name !== 'role' && !isEmpty(value));
-}
-
-/** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
+/**
+ * How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end.
+ * @param checked whether it must be one of OpenAI's API
+ */
 export function judged(
   passed: PassedEnd,
   { streams, status, headers }: BegunAnswer,
-  { hasFailed, isWhole }: AnswerMeter,
+  meter: AnswerMeter,
+  checked: boolean,
 ): AnswerEnd {
   if (passed !== 'whole' || status >= 400 || !isPlain(headers)) return passed;
-  if (hasFailed) return 'saidError';
-  return streams && !isWhole ? 'backendBroke' : 'whole';
+  if (meter.failure !== undefined) return 'saidError';
+  if (!checked || meter.isWhole) return 'whole';
+  return streams ? 'backendBroke' : 'saidError';
+}
+
+/**
+ * The status that an answer has in truth, before a byte of it goes out: servers say errors with 200 too.
+ * @param checked whether it must be one of OpenAI's API
+ */
+export function trueStatus(
+  { status, headers, chunks, rest, streams }: BegunAnswer,
+  checked: boolean,
+): number {
+  if (status >= 400 || !isPlain(headers)) return status;
+  // a stream that failed at once says so in its first event
+  if (!streams && rest !== undefined) return status;
+  const meter = new AnswerMeter(streams);
+  for (const chunk of chunks) meter.see(chunk);
+  if (rest === undefined) meter.end();
+  if (meter.failure !== undefined) return meter.failure.status;
+  return !checked || streams || meter.isWhole ? status : 500;
 }

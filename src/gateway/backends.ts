@@ -4,43 +4,33 @@
  *
  *     unseen --polled well--> up <--polled well-- down        draining: up, and nothing new goes there
  *                              +--a connection or two polls failed--^
+ *
+ * A server is well where its `/health` says so, or where it has no such page and lists its models. What its `/metrics` answer
+ * says nothing of health: many servers have none. One that is well and does not serve is ejected (standing.ts).
+ *
+ * After a gap in what a server says, it may be another process at the same address. It counts as one, with an empty cache,
+ * unless the time at which its process began says that it is the same.
  */
 
-import http from 'node:http';
-import https from 'node:https';
 import { runningClock } from '../backends/runningClock.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import { oneOf } from '../runtime/options.ts';
+import { Backend, type BackendConfig } from './backend.ts';
 import { CacheBook } from './blockNews.ts';
-import type { KVEvent, KVEventSubscription } from './events/index.ts';
+import type { KVEvent } from './events/index.ts';
 import type { PromptCutter } from './prompts.ts';
-import type { ReportRecord, Tell } from './records.ts';
+import type { Tell } from './records.ts';
 import {
   type BackendMetrics,
   beganAnew,
-  METRICS_BYTES_MOST,
+  isSameProcess,
   movedNames,
   NAME_MOST,
   ownReport,
   readMetrics,
   reportOf,
 } from './reports.ts';
-import { type BackendRole, backendRoles } from './twoLegs.ts';
-
-export interface BackendConfig {
-  /** `http://host:port`, or https, perhaps with a path before `/v1`. */
-  readonly url: string;
-  /** Name in decisions and figures. Default: host and port. */
-  readonly id?: string;
-  /** Key that the gateway shows to it in place of the client's. */
-  readonly apiKey?: string;
-  /** What it computes: all of a request, prompts for others, or outputs of such prompts. Default `monolithic`. */
-  readonly role?: BackendRole;
-  /** Where it publishes KV events in vLLM's format, such as `tcp://10.0.0.7:5557`. Without it nothing is known of its cache but by what was sent there. */
-  readonly events?: string;
-  /** Where it sends missed events again. */
-  readonly eventsReplay?: string;
-}
+import type { Beginnings, HeldAttempt } from './standing.ts';
+import type { BackendRole } from './twoLegs.ts';
 
 interface PollConfig {
   /** Between two polls of a backend. */
@@ -56,142 +46,14 @@ interface PollConfig {
   readonly movedReaders: readonly string[];
 }
 
-type BackendState = 'unseen' | 'up' | 'down';
-
 /** Polls running that must fail before a backend that answered is down. */
 const FAILURES_DOWN = 2;
-
-export class Backend {
-  readonly id: string;
-  readonly role: BackendRole;
-  readonly url: URL;
-  readonly apiKey: string | undefined;
-  readonly agent: http.Agent;
-  state: BackendState = 'unseen';
-  isDraining = false;
-  /** Its number in the control plane, -1 while it has none. */
-  instance = -1;
-  /** Names of what it serves, each with the model that an adapter belongs to. */
-  models: ReadonlyMap<string, { readonly parent: string }> = new Map();
-  capacityBlocks: readonly number[] = [];
-  /** Null for one without metrics, undefined before that is known. */
-  metrics: BackendMetrics | null | undefined;
-  report: ReportRecord | undefined;
-  /** Time of the last good report in milliseconds of the process; 0 before. */
-  reportedMs = 0;
-  /** Requests that are with it, and milliseconds of their recent answers. */
-  inFlight = 0;
-  recentTtftMs = 0;
-  recentTpotMs = 0;
-  readonly eventSource: Pick<BackendConfig, 'events' | 'eventsReplay'>;
-  /** Where its KV events come from; undefined without. */
-  subscription: KVEventSubscription | undefined;
-  /** What it said of its cache; undefined before, and for a server without KV events. */
-  book: CacheBook | undefined;
-  /** When it last said that all before counts for nothing, in milliseconds of the process. */
-  clearedMs: number = -Infinity;
-  readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
-  lastError = '';
-  failures = 0;
-  /** What a policy needs of it and it does not report; undefined for nothing. */
-  lacks: string | undefined;
-
-  /** @throws TKV_CONFIG for an address that cannot be one */
-  constructor({ url, id, apiKey, role, events, eventsReplay }: BackendConfig) {
-    if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
-      throw configError('backend', `is "${url}"`, 'Write http://host:port.');
-    }
-    this.url = new URL(url);
-    if (this.url.search !== '' || this.url.hash !== '' || this.url.username !== '') {
-      throw configError('backend', `is "${url}"`, 'Write http://host:port, without a query or a name.');
-    }
-    if (/\/v1\/?$/.test(this.url.pathname)) {
-      throw configError('backend', `is "${url}"`, 'Leave out /v1: the paths of clients begin with it.');
-    }
-    this.id = id ?? this.url.host;
-    // it is a header of each answer, which takes no other letters
-    if (!/^[\x21-\x7e]{1,128}$/.test(this.id)) {
-      const remedy = 'Use up to 128 letters of ASCII without spaces.';
-      throw configError('backend', `has the name ${JSON.stringify(this.id.slice(0, 128))}`, remedy);
-    }
-    this.role = oneOf<BackendRole>(`role of ${this.id}`, role ?? 'monolithic', backendRoles);
-    this.apiKey = apiKey;
-    this.eventSource = {
-      ...(events === undefined ? {} : { events }),
-      ...(eventsReplay === undefined ? {} : { eventsReplay }),
-    };
-    const options = { keepAlive: true, maxFreeSockets: 256, noDelay: true };
-    this.agent = this.url.protocol === 'https:' ? new https.Agent(options) : new http.Agent(options);
-  }
-
-  get isUp(): boolean {
-    return this.state === 'up';
-  }
-
-  /** What it serves; '' for several models, of which it is asked for all. */
-  get model(): string {
-    const bases = [...this.models].filter(([, { parent }]) => parent === '').map(([name]) => name);
-    return bases.length === 1 ? bases[0] : '';
-  }
-
-  /** Whether new requests may go there. */
-  get isRoutable(): boolean {
-    return this.isUp && !this.isDraining;
-  }
-
-  /** Begins a request to it. @param path as the client wrote it @param isFresh on a connection of its own */
-  request(
-    method: string,
-    path: string,
-    headers: http.OutgoingHttpHeaders,
-    isFresh: boolean = false,
-  ): http.ClientRequest {
-    const { protocol, hostname, port, pathname } = this.url;
-    const open = protocol === 'https:' ? https.request : http.request;
-    const base = pathname.replace(/\/$/, '');
-    return open({
-      hostname,
-      port,
-      method,
-      path: `${base}${path}`,
-      headers,
-      agent: isFresh ? false : this.agent,
-    });
-  }
-
-  /** A small text from it. Status 0 with a reason where there was no answer. */
-  async get(path: string, timeoutMs: number): Promise<{ readonly status: number; readonly text: string }> {
-    const headers = this.apiKey === undefined ? {} : { authorization: `Bearer ${this.apiKey}` };
-    return new Promise((resolve) => {
-      // polls are few: a connection of its own each, so that none is used that the backend has closed
-      const request = this.request('GET', path, headers, true);
-      const end = (status: number, text: string): void => {
-        cancel();
-        resolve({ status, text });
-        request.destroy();
-      };
-      const late = (): void => end(0, `no answer to ${path} within ${timeoutMs} ms`);
-      const cancel = runningClock.alarm(timeoutMs, late, true);
-      request.on('error', (error) => end(0, error.message));
-      request.on('response', (response) => {
-        const chunks: Buffer[] = [];
-        let bytes = 0;
-        response.on('data', (chunk: Buffer) => {
-          bytes += chunk.length;
-          if (bytes > METRICS_BYTES_MOST)
-            end(0, `the answer to ${path} is longer than ${METRICS_BYTES_MOST} bytes`);
-          else chunks.push(chunk);
-        });
-        response.on('error', (error) => end(0, error.message));
-        response.on('end', () => {
-          cancel();
-          resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString('utf8') });
-        });
-      });
-      request.end();
-    });
-  }
-}
+/** Polls between two questions for the metrics of a server that had none. */
+const POLLS_WITHOUT_METRICS = 20;
+/** How long a server must have been down, and silent, before what it holds is asked for elsewhere. */
+const HELD_MS_DOWN = 5000;
+/** Between two looks at who is silent, who is to be tried again. */
+const WATCH_MS = 250;
 
 export class BackendPool {
   readonly backends: readonly Backend[];
@@ -201,6 +63,7 @@ export class BackendPool {
   readonly #byInstance = new Map<number, Backend>();
   #instances = 0;
   #closed = false;
+  #watch: NodeJS.Timeout | undefined;
 
   /** @throws TKV_CONFIG with the backend at fault */
   constructor(backends: readonly BackendConfig[], config: PollConfig, tell: Tell) {
@@ -236,10 +99,12 @@ export class BackendPool {
   async start(): Promise<void> {
     for (const backend of this.backends) await this.#listen(backend);
     await Promise.all(this.backends.map((backend) => this.#poll(backend)));
+    this.#watch = setInterval(() => this.#look(), WATCH_MS).unref();
   }
 
   async close(): Promise<void> {
     this.#closed = true;
+    clearInterval(this.#watch);
     await Promise.all(this.backends.map(({ subscription }) => subscription?.close()));
     for (const timer of this.#timers.values()) clearTimeout(timer);
     for (const { agent } of this.backends) agent.destroy();
@@ -309,18 +174,133 @@ export class BackendPool {
   }
 
   drain(backend: Backend, drains: boolean): void {
-    if (backend.isDraining === drains) return;
     backend.isDraining = drains;
-    if (backend.instance !== -1 && backend.isUp) {
-      this.#tell({ in: 'routable', instance: backend.instance, routable: !drains });
+    this.#tellRoutable(backend);
+  }
+
+  //  Requests that it has.
+
+  /** A request goes there. @param giveUp ends it, so that it is asked for elsewhere */
+  begin(backend: Backend, giveUp: HeldAttempt['giveUp']): HeldAttempt {
+    const attempt: HeldAttempt = { sentMs: runningClock.nowMs(), heardMs: -1, giveUp };
+    backend.counts.requests++;
+    backend.inFlight++;
+    backend.beginnings.attempts.add(attempt);
+    if (backend.standing.state === 'onTrial') {
+      backend.isBeingTried = true;
+      this.#tellRoutable(backend);
+    }
+    return attempt;
+  }
+
+  /** A byte of its answer came. */
+  heard(backend: Backend, attempt: HeldAttempt): void {
+    backend.beginnings.heard(attempt, runningClock.nowMs());
+  }
+
+  /** It has ended. @param isGood whether the server did what was asked; undefined where the client left */
+  end(backend: Backend, attempt: HeldAttempt, isGood: boolean | undefined): void {
+    if (!backend.beginnings.attempts.delete(attempt)) return;
+    backend.inFlight--;
+    backend.isBeingTried = false;
+    const isPatienceOver =
+      isGood === undefined &&
+      backend.beginnings.hasWaited(attempt, this.#beginningsOfOthers(backend), runningClock.nowMs());
+    const isWell = isPatienceOver ? false : isGood;
+    if (isWell !== undefined) {
+      backend.standing.ended(isWell);
+      const hasFailed = !isWell && (backend.standing.state === 'onTrial' || backend.standing.isSuspect);
+      if (hasFailed) this.#eject(backend, 'its answers fail');
+    }
+    this.#tellRoutable(backend);
+  }
+
+  /** A server fails at what another one has answered: it is the server, and not the request. */
+  blame(backend: Backend): void {
+    backend.standing.ended(false);
+    if (backend.standing.state === 'onTrial' || backend.standing.isSuspect) {
+      this.#eject(backend, 'it fails at what others answer');
+    }
+  }
+
+  /** Other servers for the same work that can be sent requests. */
+  others(backend: Backend): readonly Backend[] {
+    return this.backends.filter(
+      (other) => other !== backend && other.isRoutable && other.role === backend.role,
+    );
+  }
+
+  #beginningsOfOthers(backend: Backend): readonly Beginnings[] {
+    return this.others(backend).map(({ beginnings }) => beginnings);
+  }
+
+  /** Gives it nothing for a while, unless nothing would be left to send requests to. */
+  #eject(backend: Backend, why: string): void {
+    const isEjected = backend.standing.state === 'ejected';
+    if (isEjected || this.others(backend).every(({ standing }) => standing.state !== 'trusted')) return;
+    backend.standing.eject(runningClock.nowMs());
+    backend.lastError ||= why;
+    this.#tellRoutable(backend);
+  }
+
+  /** What only time shows: who is silent, who is to be tried again, what a server that is down still holds. */
+  #look(): void {
+    const nowMs = runningClock.nowMs();
+    for (const backend of this.backends) {
+      const { standing, beginnings } = backend;
+      if (standing.dueMs <= nowMs && backend.isUp) {
+        standing.tryAgain(nowMs);
+        this.#tellRoutable(backend);
+      }
+      const others = this.others(backend);
+      if (backend.isUp && standing.state !== 'ejected') {
+        const isTried = standing.state === 'onTrial' && backend.isBeingTried;
+        const known = this.#beginningsOfOthers(backend);
+        const isSilent = beginnings.isSilent(known, nowMs, standing.sinceMs, isTried ? 1 : undefined);
+        if (isSilent) this.#silent(backend);
+      }
+      if (backend.isUp || others.length === 0 || nowMs - backend.downMs < HELD_MS_DOWN) continue;
+      for (const attempt of [...beginnings.attempts]) {
+        if (Math.max(attempt.sentMs, attempt.heardMs) < backend.downMs) attempt.giveUp('the server is down');
+      }
+    }
+  }
+
+  /** It says nothing. Where it said nothing to the request of its trial either, it is hung: what it holds is asked for elsewhere. */
+  #silent(backend: Backend): void {
+    const { standing, beginnings } = backend;
+    const wasTried = standing.state === 'onTrial';
+    this.#eject(backend, 'it does not answer');
+    if (!wasTried || standing.state !== 'ejected') return;
+    for (const attempt of [...beginnings.attempts]) {
+      if (attempt.heardMs === -1) attempt.giveUp('the server does not answer');
+    }
+  }
+
+  /** Tells the decisions whether requests may go there, where that has changed. */
+  #tellRoutable(backend: Backend): void {
+    const { instance, unroutable } = backend;
+    const routable = unroutable === undefined;
+    if (instance !== -1 && routable !== backend.toldRoutable) {
+      backend.toldRoutable = routable;
+      this.#tell({ in: 'routable', instance, routable, ...(routable ? {} : { why: unroutable }) });
+    }
+    if (routable || unroutable === 'ejected') return;
+    // an outlier is better than nothing
+    const left = this.backends.filter(({ role }) => role === backend.role);
+    if (left.some(({ isRoutable }) => isRoutable)) return;
+    for (const other of left) {
+      if (!other.isUp || other.isDraining || other.standing.state === 'trusted') continue;
+      other.standing.restore(runningClock.nowMs());
+      this.#tellRoutable(other);
     }
   }
 
   #down(backend: Backend): void {
     if (!backend.isUp) return;
-    const was = backend.isRoutable;
     backend.state = 'down';
-    if (was) this.#tell({ in: 'routable', instance: backend.instance, routable: false });
+    backend.downMs = runningClock.nowMs();
+    this.#tellRoutable(backend);
   }
 
   async #poll(backend: Backend): Promise<void> {
@@ -346,34 +326,42 @@ export class BackendPool {
    */
   async #ask(backend: Backend): Promise<BackendMetrics | null | undefined> {
     const { timeoutMs } = this.#config;
-    let metrics: BackendMetrics | null | undefined = null;
-    if (backend.metrics !== null) {
-      const { status, text } = await backend.get('/metrics', timeoutMs);
-      if (status === 0) throw unwell(backend, text);
-      if (status === 200) {
-        try {
-          metrics = readMetrics(text, backend.id);
-          return metrics;
-        } catch (error) {
-          if (!(error instanceof TierKVError)) throw error;
-          backend.counts.lies++;
-          backend.lastError = error.message;
-          metrics = undefined;
-        }
-      } else if (status >= 500) throw unwell(backend, `GET /metrics answers ${status}`);
-    }
-    const { status, text } = await backend.get('/health', timeoutMs);
+    let { status, text } = await backend.get('/health', timeoutMs);
     if (status === 0 || status >= 500) throw unwell(backend, text || `GET /health answers ${status}`);
-    return metrics;
+    if (status >= 400) {
+      ({ status, text } = await backend.get('/v1/models', timeoutMs));
+      if (status === 0 || status >= 500) throw unwell(backend, text || `GET /v1/models answers ${status}`);
+    }
+    // one that had none may have been told to since
+    if (backend.metrics === null && backend.polls++ % POLLS_WITHOUT_METRICS !== 0) return null;
+    const { status: has, text: page } = await backend.get(backend.metricsUrl ?? '/metrics', timeoutMs);
+    if (has !== 200) {
+      if (backend.metrics === undefined || backend.metrics === null) return null;
+      backend.lastError = page !== '' && has === 0 ? page : `GET /metrics answers ${has}`;
+      return undefined;
+    }
+    try {
+      return readMetrics(page, backend.id);
+    } catch (error) {
+      if (!(error instanceof TierKVError)) throw error;
+      backend.counts.lies++;
+      backend.lastError = error.message;
+      return undefined;
+    }
   }
 
   async #well(backend: Backend, metrics: BackendMetrics | null | undefined): Promise<void> {
     const before = backend.metrics;
     const isAnew = before !== null && before !== undefined && metrics && beganAnew(before, metrics);
-    if (isAnew) {
+    // a gap in its news: nothing says that it is the process of before, unless its time of birth does
+    const isDoubted = backend.state === 'down' && !(before && metrics && isSameProcess(before, metrics));
+    if ((isAnew || isDoubted) && backend.instance !== -1) {
       backend.counts.restarts++;
       // what is known is of the process before, unless the new one has told so already
-      if (backend.clearedMs <= backend.reportedMs) backend.book = undefined;
+      if (backend.clearedMs <= backend.reportedMs) {
+        backend.book = undefined;
+        backend.subscription?.resync();
+      }
       this.#gone(backend);
     }
     if (metrics !== undefined) this.#requireMoved(backend, metrics);
@@ -383,12 +371,13 @@ export class BackendPool {
       this.#begin(backend, metrics ?? null, models);
     } else if (!backend.isUp) {
       backend.state = 'up';
-      if (backend.isRoutable) this.#tell({ in: 'routable', instance: backend.instance, routable: true });
+      backend.downMs = Infinity;
+      this.#tellRoutable(backend);
     }
     if (metrics === undefined) return; // what was known stays, and grows old
     const { blockTokens, maxSequences } = this.#config;
     const { capacityBlocks, report: last } = backend;
-    const known = before && last && !isAnew ? { metrics: before, report: last } : undefined;
+    const known = before && last && !isAnew && !isDoubted ? { metrics: before, report: last } : undefined;
     const report =
       metrics === null
         ? ownReport(
@@ -423,6 +412,8 @@ export class BackendPool {
     backend.instance = this.#instances++;
     this.#byInstance.set(backend.instance, backend);
     backend.state = 'up';
+    backend.downMs = Infinity;
+    backend.standing.restore(runningClock.nowMs());
     backend.report = undefined;
     this.#tell({
       in: 'backend',
@@ -433,12 +424,13 @@ export class BackendPool {
       capacityBlocks: backend.capacityBlocks,
     });
     for (const input of backend.book?.all(backend.instance) ?? []) this.#tell(input);
-    if (backend.isRoutable) this.#tell({ in: 'routable', instance: backend.instance, routable: true });
+    this.#tellRoutable(backend);
   }
 
   #gone(backend: Backend): void {
     this.#byInstance.delete(backend.instance);
     this.#tell({ in: 'gone', instance: backend.instance });
+    backend.toldRoutable = false;
     backend.instance = -1;
     backend.report = undefined;
   }

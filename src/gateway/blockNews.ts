@@ -24,8 +24,8 @@ const FULL_LAYERS = 'full_attention';
 
 interface KnownBlock {
   readonly key: Uint8Array;
-  /** Bit i for tier i. */
-  tiers: number;
+  /** Copies of it in each tier. vLLM, which names the kind of its layers, tells of each; others of the block, perhaps twice. */
+  readonly copies: number[];
 }
 
 interface NewsCounts {
@@ -121,34 +121,33 @@ export class CacheBook {
     for (const [i, hash] of hashes.entries()) {
       key = this.#cutter.next(key, bytesOfIds(tokenIds.slice(i * blockTokens, (i + 1) * blockTokens)));
       const known = this.#blocks.get(hash);
-      if (known === undefined) this.#blocks.set(hash, { key, tiers: 1 << tier });
-      else {
-        if ((known.tiers & (1 << tier)) !== 0) continue;
-        known.tiers |= 1 << tier;
-      }
-      changed.push(key);
+      const block = known ?? { key, copies: Array<number>(this.#tiers).fill(0) };
+      if (known === undefined) this.#blocks.set(hash, block);
+      if (block.copies[tier] === 0) changed.push(key);
+      if (block.copies[tier] === 0 || news.layers !== null) block.copies[tier]++;
     }
     return changed;
   }
 
   /** One tier is empty. */
   #cleared(instance: number, tier: number): KvInput[] {
-    const gone = [...this.#blocks].filter(([, { tiers }]) => (tiers & (1 << tier)) !== 0);
-    const keys = this.#removed(
-      gone.map(([hash]) => hash),
+    const gone = [...this.#blocks.values()].filter(({ copies }) => copies[tier] > 0);
+    for (const { copies } of gone) copies[tier] = 0;
+    return inputsOf(
+      instance,
       tier,
+      false,
+      gone.map(({ key }) => key),
     );
-    return inputsOf(instance, tier, false, keys);
   }
 
   #removed(hashes: readonly string[], tier: number): Uint8Array[] {
     const changed: Uint8Array[] = [];
     for (const hash of hashes) {
       const known = this.#blocks.get(hash);
-      if (known === undefined || (known.tiers & (1 << tier)) === 0) continue;
+      if (known === undefined || known.copies[tier] === 0) continue;
       // it stays as the beginning of others while there is room
-      known.tiers &= ~(1 << tier);
-      changed.push(known.key);
+      if (--known.copies[tier] === 0) changed.push(known.key);
     }
     return changed;
   }
@@ -157,9 +156,9 @@ export class CacheBook {
   #forget(instance: number): KvInput[] {
     let first: string | undefined;
     let looked = 0;
-    for (const [hash, { tiers }] of this.#blocks) {
+    for (const [hash, { copies }] of this.#blocks) {
       first ??= hash;
-      if (tiers === 0) {
+      if (copies.every((count) => count === 0)) {
         first = hash;
         break;
       }
@@ -171,7 +170,7 @@ export class CacheBook {
     this.counts.forgotten++;
     const inputs: KvInput[] = [];
     for (let tier = 0; known !== undefined && tier < this.#tiers; tier++) {
-      if ((known.tiers & (1 << tier)) !== 0) inputs.push(...inputsOf(instance, tier, false, [known.key]));
+      if (known.copies[tier] > 0) inputs.push(...inputsOf(instance, tier, false, [known.key]));
     }
     return inputs;
   }
@@ -179,9 +178,7 @@ export class CacheBook {
   #inputs(instance: number, stored: boolean): KvInput[] {
     const inputs: KvInput[] = [];
     for (let tier = 0; tier < this.#tiers; tier++) {
-      const keys = [...this.#blocks.values()]
-        .filter(({ tiers }) => (tiers & (1 << tier)) !== 0)
-        .map(({ key }) => key);
+      const keys = [...this.#blocks.values()].filter(({ copies }) => copies[tier] > 0).map(({ key }) => key);
       inputs.push(...inputsOf(instance, tier, stored, keys));
     }
     return inputs;

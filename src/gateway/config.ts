@@ -7,7 +7,7 @@ import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../sim/control/plane.ts';
 import type { AnswerLimits } from './answers.ts';
-import type { BackendConfig } from './backends.ts';
+import type { BackendConfig } from './backend.ts';
 import type { GatewayPlan, ShadowPlan } from './plan.ts';
 
 export interface GatewayLimits extends AnswerLimits {

@@ -1,7 +1,7 @@
 /** What a gateway is told in files: API keys of tenants, secrets, and the control plane of a deployment. */
 
 import { readText } from '../files/inputs.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { requireShapes } from '../runtime/options.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
@@ -54,16 +54,47 @@ export function readKeySecret(path: string, field: string): Uint8Array {
   );
 }
 
-/** The section `control` of a deployment file, as `simulate --deployment` reads it. */
+/** What other programs call a file of policies, by the key that only theirs have. */
+const foreignFiles: readonly (readonly [key: string, what: string])[] = [
+  ['apiVersion', 'a resource of Kubernetes, such as an EndpointPickerConfig of llm-d'],
+  ['schedulingProfiles', 'an EndpointPickerConfig of llm-d'],
+  ['model_list', 'a configuration of LiteLLM'],
+  ['static_resources', 'a configuration of Envoy'],
+];
+
+/**
+ * The section `control` of a deployment file, as `simulate --deployment` reads it.
+ * @throws TKV_CONFIG for a file without that section
+ */
 export function readControlFile(path: string): {
   readonly control: Partial<ControlConfig>;
   readonly queue: GatewayTiming | undefined;
 } {
   requireShapes({ path }, { path: 'name' });
   const root = readYaml(readText(path), path);
+  requireControl(root.keys(), path);
   const hasSignals = root.section('control')?.has('signals') === true;
   const { control, gateway } = readControl(root);
   // a simulator's signals are old unless it says otherwise; here they are as old as they are
   const { signals, ...rest } = control;
   return { control: hasSignals ? control : rest, queue: gateway ?? undefined };
+}
+
+/** A file that says nothing of policies would have the gateway go round robin without a word. */
+function requireControl(names: readonly string[], path: string): void {
+  if (names.includes('control')) return;
+  const foreign = foreignFiles.find(([key]) => names.includes(key));
+  if (foreign !== undefined) {
+    const remedy = 'Write its rules in the section "control" of a deployment file (docs/guide/simulate.md).';
+    throw configError('--control', `names ${path}, which is ${foreign[1]}, and no deployment file`, remedy);
+  }
+  const near = names
+    .map((name) => [name, nearestName(name, ['control'])] as const)
+    .find(([, found]) => found);
+  const remedy =
+    near === undefined
+      ? 'Give it a section "control", or leave --control out.'
+      : `Write "control" for "${near[0]}".`;
+  const has = names.length === 0 ? 'has no section' : `has ${names.slice(0, 8).join(', ')}`;
+  throw configError('--control', `names ${path}, which ${has} and no section "control"`, remedy);
 }

@@ -97,7 +97,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     this.shadows = new ShadowCounts(plan.shadows.map(({ name }) => name));
     const poll = {
       intervalMs: config.pollMs ?? 500,
-      timeoutMs: 5000,
+      timeoutMs: 2000,
       capacityBlocks: backendBlocks,
       blockTokens: plan.blockTokens,
       maxSequences: plan.maxSequences,

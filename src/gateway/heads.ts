@@ -9,7 +9,7 @@
 import type http from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { BegunAnswer } from './answers.ts';
-import type { Backend } from './backends.ts';
+import type { Backend } from './backend.ts';
 
 /** Headers that belong to one connection. */
 const hopByHop: ReadonlySet<string> = new Set([

@@ -1,7 +1,7 @@
 /** A gateway before real servers, with the control plane of the simulator. */
 
 export type { AnswerLimits } from './answers.ts';
-export type { BackendConfig } from './backends.ts';
+export type { BackendConfig } from './backend.ts';
 export { defaultLimits, type GatewayConfig, type GatewayLimits } from './config.ts';
 export { type LogDifference, type LogHeader, type ReplayResult, replayLog } from './decisionLog.ts';
 export { readControlFile, readKeySecret, readSecret, readTenants } from './files.ts';

@@ -8,16 +8,18 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runningClock } from '../backends/runningClock.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import type { EndKind } from '../sim/control/controlPlane.ts';
+import { AnswerMeter } from './answerMeter.ts';
 import {
   type AnswerEnd,
-  AnswerMeter,
   AttemptFailed,
   type BegunAnswer,
   beginAnswer,
   judged,
   passOn,
+  trueStatus,
 } from './answers.ts';
-import { type Backend, mixed } from './backends.ts';
+import type { Backend } from './backend.ts';
+import { mixed } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
 import { mustBeJson, withoutControl } from './controlFields.ts';
 import {
@@ -31,6 +33,7 @@ import {
 import { type ReadPrompt, readPrompt } from './prompts.ts';
 import { type GatewayOutput, keysText } from './records.ts';
 import type { Inbox, ServedGateway } from './served.ts';
+import type { HeldAttempt } from './standing.ts';
 import type { TraceOutcome } from './trace.ts';
 import { decodeBody, prefillBody, transferParamsIn, withField } from './twoLegs.ts';
 
@@ -80,6 +83,8 @@ export class Passage {
   #failure: { readonly status: number; readonly code: string; readonly message: string } | undefined;
   /** An answer that was not passed on, because another backend might give a better one. */
   #refused: BegunAnswer | undefined;
+  /** A backend that answered with an error of its own, before another one was asked. */
+  #suspect: Backend | undefined;
 
   constructor(
     gateway: ServedGateway,
@@ -276,15 +281,17 @@ export class Passage {
     const backend = pool.of(prefill);
     let params: string | undefined;
     if (backend !== undefined && checkedPaths.has(this.#path) && this.#prompt !== undefined) {
-      backend.counts.requests++;
-      backend.inFlight++;
+      const attempt = this.#begin(backend);
+      let isGood: boolean | undefined;
       try {
         const answer = await this.#send(backend, this.#ranked(prefillBody(this.#body), rank), limits);
+        pool.heard(backend, attempt);
         params =
           answer.status === 200 && answer.rest === undefined
             ? transferParamsIn(Buffer.concat(answer.chunks))
             : undefined;
         if (answer.rest !== undefined) this.#upstream?.destroy();
+        isGood = params !== undefined || answer.status < 500;
         if (params === undefined) {
           backend.counts.failures++;
           backend.lastError = `its answer (${answer.status}) to a prompt had no kv_transfer_params`;
@@ -302,8 +309,9 @@ export class Passage {
       } catch (error) {
         if (!(error instanceof AttemptFailed)) throw error;
         this.#sawFailure(backend, error);
+        isGood = this.#response.destroyed ? undefined : false;
       } finally {
-        backend.inFlight--;
+        pool.end(backend, attempt, isGood);
         this.#upstream = undefined;
       }
     }
@@ -320,6 +328,13 @@ export class Passage {
       backend.counts.failures++;
       backend.lastError = error.message;
     }
+  }
+
+  /** A backend gets it, and may be told to give it up. */
+  #begin(backend: Backend): HeldAttempt {
+    return this.#gateway.pool.begin(backend, (why) => {
+      this.#upstream?.destroy(new AttemptFailed('timeout', why));
+    });
   }
 
   /** The body with the rank of the request, where servers are told. */
@@ -353,8 +368,8 @@ export class Passage {
     const backend = pool.of(instance);
     if (backend === undefined) return this.#again('connection', 'the backend is gone');
     this.#backend = backend.id;
-    backend.counts.requests++;
-    backend.inFlight++;
+    const attempt = this.#begin(backend);
+    let isGood: boolean | undefined;
     const sentMs = performance.now();
     try {
       const isSplit = pool.hasRoles && this.#prompt !== undefined;
@@ -366,20 +381,33 @@ export class Passage {
       } catch (error) {
         if (!(error instanceof AttemptFailed)) throw error;
         if (this.#response.destroyed) return this.#left();
+        isGood = false;
         this.#sawFailure(backend, error);
         return this.#again(error.kind, error.message);
       }
+      pool.heard(backend, attempt);
       if (this.#response.destroyed) return this.#left();
-      if (retriedStatus.has(answer.status) && answer.rest === undefined) {
+      const status = trueStatus(answer, checkedPaths.has(this.#path));
+      const isBusy = retriedStatus.has(status);
+      const isHeld = answer.rest === undefined || answer.streams;
+      if (isHeld && (isBusy || (status >= 500 && this.#mayBeTheServer(backend)))) {
+        if (answer.rest !== undefined) this.#upstream?.destroy();
         this.#refused = answer;
-        backend.lastError = `it answered ${answer.status}`;
+        backend.lastError = `it answered ${status}`;
+        if (!isBusy) {
+          this.#suspect = backend;
+          if (backend.standing.state === 'onTrial') isGood = false;
+        }
         return this.#again('answer', backend.lastError);
       }
+      // what another server can do, the one before could not
+      if (status < 500 && this.#suspect !== undefined) pool.blame(this.#suspect);
       this.#waitUntil(this.#patience.wholeMs);
-      await this.#pass(backend, answer, sentMs);
+      const end = await this.#pass(backend, attempt, answer, sentMs);
+      isGood = status >= 500 ? undefined : end;
       return true;
     } finally {
-      backend.inFlight--;
+      pool.end(backend, attempt, isGood);
       this.#upstream = undefined;
       if (this.#state === 'routed') {
         // whatever threw, the decisions know that it is over
@@ -389,19 +417,33 @@ export class Passage {
     }
   }
 
-  async #pass(backend: Backend, answer: BegunAnswer, sentMs: number): Promise<void> {
-    const { limits, counts, cutter } = this.#gateway;
+  /** Whether an error of a server is asked about at another one, once: the request may be at fault, and then both say so. */
+  #mayBeTheServer(backend: Backend): boolean {
+    const { pool, limits } = this.#gateway;
+    const mayRetry = this.#suspect === undefined && !this.#isLate && this.#retries < limits.retries;
+    return mayRetry && pool.others(backend).length > 0;
+  }
+
+  /** @returns whether the server did what was asked; undefined where the end says nothing of it */
+  async #pass(
+    backend: Backend,
+    attempt: HeldAttempt,
+    answer: BegunAnswer,
+    sentMs: number,
+  ): Promise<boolean | undefined> {
+    const { limits, counts, cutter, pool } = this.#gateway;
     const isGood = answer.status < 400;
-    const meter = new AnswerMeter(answer.streams, this.#prompt?.choices, () => {
-      if (!isGood) return;
+    const isChecked = checkedPaths.has(this.#path);
+    const meter = new AnswerMeter(answer.streams, this.#prompt?.choices, (isFirst) => {
+      if (!isGood || !isFirst) return;
       this.#firstUs = this.#gateway.nowUs();
       backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
       this.#gateway.tell({ in: 'token', request: this.#number });
     });
     this.#sendHead(answer);
-    const passed = await passOn(answer, this.#response, limits, meter);
+    const passed = await passOn(answer, this.#response, limits, meter, () => pool.heard(backend, attempt));
     meter.end();
-    const ended = checkedPaths.has(this.#path) ? judged(passed, answer, meter) : passed;
+    const ended = judged(passed, answer, meter, isChecked);
     const tokens = isGood ? meter.outputTokens : 0;
     if (tokens > 1 && this.#firstUs !== -1) {
       const tookMs = (this.#gateway.nowUs() - this.#firstUs) / 1000;
@@ -419,16 +461,21 @@ export class Passage {
     if (ended === 'saidError') {
       // the client was told by the answer itself
       counts.brokenAnswers++;
-      backend.counts.failures++;
-      backend.lastError = 'it ended an answer with an error';
       this.#response.end();
-      return;
+      // what a server says of a request that is wrong does not speak against the server
+      if (meter.failure !== undefined && meter.failure.status < 500) return true;
+      backend.counts.failures++;
+      backend.lastError = `it ended an answer with an error: ${meter.failure?.message ?? 'no answer'}`.slice(
+        0,
+        200,
+      );
+      return false;
     }
     if (ended === 'whole') {
       if (isGood) counts.completed++;
       else counts.backendErrors++;
       this.#response.end();
-      return;
+      return answer.status < 500;
     }
     if (outcome === 'clientLeft') counts.clientsLeft++;
     else {
@@ -439,6 +486,7 @@ export class Passage {
     this.#upstream?.destroy();
     // a client sees that the answer is cut: it gets no proper end
     this.#response.destroy();
+    return outcome === 'clientLeft' ? undefined : false;
   }
 
   /** It is decided about again, if it may be. @returns whether it has ended */

@@ -33,6 +33,9 @@ export type ReportRecord = Readonly<Omit<InstanceReport, 'usedBlocks' | 'freeBlo
   readonly adapters: readonly string[];
 };
 
+/** `ejected`: it is well by its own word, and fails. `onTrial`: the one request with which that is tried again is there. */
+export type RoutableWhy = 'down' | 'draining' | 'ejected' | 'onTrial';
+
 export type GatewayInput = { readonly atUs: number } & (
   | {
       /** A backend is known: an instance with a number of its own. Requests go there once it is routable. */
@@ -45,7 +48,13 @@ export type GatewayInput = { readonly atUs: number } & (
       /** Blocks of each tier, HBM first. */
       readonly capacityBlocks: readonly number[];
     }
-  | { readonly in: 'routable'; readonly instance: number; readonly routable: boolean }
+  | {
+      readonly in: 'routable';
+      readonly instance: number;
+      readonly routable: boolean;
+      /** For people; left out for one that is routable. */
+      readonly why?: RoutableWhy;
+    }
   /** The backend is gone, or began anew with an empty cache. */
   | { readonly in: 'gone'; readonly instance: number }
   | { readonly in: 'report'; readonly instance: number; readonly report: ReportRecord }

@@ -188,6 +188,11 @@ export function beganAnew(before: BackendMetrics, now: BackendMetrics): boolean 
   );
 }
 
+/** Whether the process behind the metrics is surely the one of before. */
+export function isSameProcess(before: BackendMetrics, now: BackendMetrics): boolean {
+  return now.startedS > 0 && !beganAnew(before, now);
+}
+
 /** Microseconds of the mean of what came between two reports; the mean before where nothing came. */
 function recentUs(before: RunningMean | undefined, now: RunningMean, otherwiseUs: number): number {
   const count = now.count - (before?.count ?? 0);

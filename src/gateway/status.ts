@@ -132,6 +132,8 @@ function backendStatus(backend: ListedBackend): object {
     id,
     role: backend.role,
     state: isDraining && state === 'up' ? 'draining' : state,
+    standing: backend.standing.state,
+    ejections: backend.standing.ejections,
     instance,
     models: [...backend.models.keys()],
     capacityBlocks: backend.capacityBlocks,

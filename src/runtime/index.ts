@@ -96,8 +96,8 @@ export type { AdoptedBlock, NamedBlock, SharedBlock, TierLoss } from './manager/
 export { type Eviction, KVManager } from './manager/manager.ts';
 export type { ManagerObserver } from './manager/observer.ts';
 export { type OffloadChoice, offloadPolicyNames, type WriteBudgetConfig } from './manager/offloadPolicies.ts';
+export { Openings, type TopTier, type WipedSlot } from './manager/openings.ts';
 export {
-  type BlockSealer,
   BlockTable,
   Entry,
   entryNames,
@@ -107,7 +107,6 @@ export {
   SealingBlock,
   type Sequence,
   type SequenceId,
-  ToldBlocks,
 } from './manager/sequence.ts';
 export {
   type KVBudget,

@@ -5,6 +5,7 @@
 
 import type { SchedulerCounters } from './batching/core.ts';
 import { requireInteger } from './errors.ts';
+import type { Counters } from './manager/counters.ts';
 import type { KVManager } from './manager/manager.ts';
 import { requireShapes } from './options.ts';
 import { type TierName, tierName } from './tier/tier.ts';
@@ -91,7 +92,7 @@ export interface KVMetrics {
   readonly migratedBytes: number;
   /** Blocks that left HBM and stayed in the cache. */
   readonly offloads: number;
-  /** Share of these that were brought back within the thrashing window. */
+  /** As `thrashingRateOf` gives it. */
   readonly thrashingRate: number;
   readonly preemptions: number;
   /** Preemptions a request that has ended; null without the counters of a scheduler. */
@@ -121,10 +122,18 @@ export function kvMetrics(manager: KVManager, scheduler?: Readonly<SchedulerCoun
     tiers,
     migratedBytes: tiers.reduce((sum, { writtenBytes, readBytes }) => sum + writtenBytes + readBytes, 0),
     offloads: c.offloads,
-    thrashingRate: share(c.thrashed, c.offloads),
+    thrashingRate: thrashingRateOf(c),
     preemptions: c.preemptions,
     preemptionRate: scheduler === undefined ? null : share(scheduler.preemptions, scheduler.finished),
   };
+}
+
+/**
+ * How often blocks that left the top tier came back soon after, in every report of the project: reloads within the thrashing
+ * window of the block's own offload, over offloads. 0 before any.
+ */
+export function thrashingRateOf({ thrashed, offloads }: Pick<Counters, 'thrashed' | 'offloads'>): number {
+  return share(thrashed, offloads);
 }
 
 function share(part: number, whole: number): number {

@@ -2,6 +2,7 @@
 
 import type { VegaLiteSpec } from '../printing/chart.ts';
 import { formatBytes, printable } from '../printing/text.ts';
+import { thrashingRateOf } from '../runtime/outputs.ts';
 import { conservationOf } from '../sim/cluster/core.ts';
 import type { Simulation } from '../sim/cluster/simulation.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
@@ -355,7 +356,7 @@ function meansOf(
   instances: SummaryInput['simulation']['instances'],
   cluster: MetricsOutput,
 ): { readonly hitRate: number; readonly thrashingRate: number } {
-  const thrashing = instances.reduce((sum, { engine }) => sum + engine.counters.thrashing, 0);
+  const thrashing = instances.reduce((sum, { engine: { counters } }) => sum + thrashingRateOf(counters), 0);
   return { hitRate: cluster.cache_hit_rate, thrashingRate: thrashing / instances.length };
 }
 

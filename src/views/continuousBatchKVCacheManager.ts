@@ -4,7 +4,7 @@
  */
 
 import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions, requireShapes, requireText } from '../runtime/options.ts';
 
 export class CachePage {
   readonly pageIndex: number;
@@ -191,7 +191,7 @@ function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCach
     maxPagesPerRequest,
     cacheBlockSizeBytes,
     targetUtilization: requireFraction('targetUtilization', config.targetUtilization ?? 0.85),
-    enableCompaction: config.enableCompaction ?? true,
+    enableCompaction: requireFlag(config.enableCompaction, 'enableCompaction', 'TKV_CONFIG') ?? true,
     pageBytes: pageSizeTokens * cacheBlockSizeBytes,
   };
 }
@@ -243,6 +243,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
    * cache may hold, TKV_FULL if room is missing now; nothing is allocated then
    */
   allocateCache(requestId: string, maxTokens: number): number {
+    requireText(requestId, 'requestId', 'Name the request.');
     requireInteger('maxTokens', maxTokens, 0);
     if (this.#allocations.has(requestId)) {
       throw new TierKVError(

@@ -4,7 +4,9 @@
  * only begins alike, the request gets a copy to go on in. Tenants have keys of their own, so none finds another's
  * blocks, unless a group was declared to share.
  *
- *     tryReuse (match, pin, copy) -> allocate (the rest) -> compute -> commit (publish) -> release
+ *     tryReuse (match, pin, copy) -> allocate (the rest) -> ready -> compute -> commit (publish) -> release
+ *
+ * What is published is what the runtime told the request to write (openings.ts), under the tokens that it began with.
  */
 
 import { inputError, requireInteger, TierKVError } from '../runtime/errors.ts';
@@ -77,6 +79,8 @@ interface Reuse {
   readonly domain: string;
   readonly source: KeySource;
   readonly keys: BlockKeys;
+  /** Its tokens, as far as they are known: keys are made of them. */
+  tokens: Uint32Array;
   /** Blocks from the front that the request was given, found or to write. */
   given: number;
 }
@@ -125,7 +129,8 @@ export class CrossRequestKVCache {
     const sequence = manager.open(keys.words, keys.length, nowUs, limit, ownerOf(tenant));
     if (!manager.load(sequence, nowUs)) manager.releaseRange(sequence, 0, sequence.length, nowUs);
     const held = prefixHeld(sequence);
-    const reuse = { sequence, domain: this.#domainOf(tenantId), source, keys, given: 0 };
+    const tokens = copyOf(tokenIds);
+    const reuse = { sequence, domain: this.#domainOf(tenantId), source, keys, tokens, given: 0 };
     this.#requests.set(requestId, reuse);
     const copied = this.#copySibling(reuse, tokenIds, held);
     const matchedTokens = held * blockTokens + copied;
@@ -151,15 +156,7 @@ export class CrossRequestKVCache {
     requireInteger('tokens', tokens, 0);
     const reuse = this.#of(requestId);
     const { sequence, given } = reuse;
-    for (let i = 0; i < given; i++) {
-      if (sequence.state[i] !== Entry.FAILED) continue;
-      throw new TierKVError(
-        'TKV_STATE',
-        `block ${i} of ${requestId} is gone, with the device or by an error of it. Release the request, and ` +
-          'call tryReuse again with all its tokens.',
-        { field: 'requestId' },
-      );
-    }
+    for (let i = 0; i < given; i++) if (sequence.state[i] === Entry.FAILED) throw gone(i, requestId);
     const blocks = Math.ceil(tokens / this.#config.blockTokens);
     const fits = this.#manager.allocate(sequence, 0, blocks, this.#config.nowUs(), this.#sizeClass);
     if (fits) reuse.given = Math.max(given, blocks);
@@ -173,9 +170,12 @@ export class CrossRequestKVCache {
 
   /**
    * Publishes the request's full blocks, whose KV is written, so that others find them.
+   * @param tokenIds the request's tokens: those of `tryReuse`, and the ones behind them that were computed since
    * @param blocks their indexes; null for all full blocks
    * @param shareable false: they stay the request's own, and go with it
-   * @throws TKV_UNKNOWN_ID, TKV_INPUT for another tenant than at `tryReuse` or a block that is not full
+   * @throws TKV_UNKNOWN_ID, TKV_INPUT for another tenant or other tokens than at `tryReuse` and for a block that is not full,
+   * TKV_STATE for a block that the request was not told to write, or that is gone, TKV_DEVICE for one that an error of the device
+   * may have hit; nothing is published then
    */
   commit(
     requestId: string,
@@ -189,16 +189,19 @@ export class CrossRequestKVCache {
     if (this.#domainOf(tenantId) !== reuse.domain) {
       throw inputError('tenantId', `must be the tenant of ${requestId}. Commit as you began.`);
     }
-    const full = Math.floor(tokenIds.length / this.#config.blockTokens);
+    requireSameTokens(reuse, requestId, tokenIds);
+    const { blockTokens, nowUs } = this.#config;
+    const full = Math.floor(tokenIds.length / blockTokens);
     for (const [i, block] of (blocks ?? []).entries()) requireInteger(`blocks[${i}]`, block, 0, full - 1);
     if (!shareable) return;
     const { sequence, keys, source } = reuse;
+    const wanted = blocks ?? Array.from({ length: Math.min(full, sequence.length) }, (_, i) => i);
+    for (const i of wanted) requireWritten(this.#manager, sequence, i, blockTokens, requestId);
     source.hashBlocks(tokenIds, Math.min(keys.length, full), keys, tokenIds.length);
-    const wanted = blocks === null ? null : new Set(blocks);
-    for (let i = 0; i < Math.min(full, sequence.length); i++) {
-      if (sequence.state[i] !== Entry.OPEN || (wanted !== null && !wanted.has(i))) continue;
-      const { blockTokens } = this.#config;
-      this.#manager.seal(sequence, i, i + 1, keys.words, i * wordsPerKey, blockTokens, this.#config.nowUs());
+    if (tokenIds.length > reuse.tokens.length) reuse.tokens = copyOf(tokenIds);
+    for (const i of [...new Set(wanted)].sort((a, b) => a - b)) {
+      if (sequence.state[i] !== Entry.OPEN) continue;
+      this.#manager.seal(sequence, i, i + 1, keys.words, i * wordsPerKey, blockTokens, nowUs());
       this.#learn(reuse, tokenIds, i);
     }
   }
@@ -234,7 +237,7 @@ export class CrossRequestKVCache {
     const nowUs = this.#config.nowUs();
     const other = manager.open(sibling.key, 1, nowUs, 1, sequence.owner);
     const isReady = other.length === 1 && other.state[0] === Entry.READY;
-    const isCopied = isReady && manager.copy(other, 0, sequence, held, nowUs);
+    const isCopied = isReady && manager.copy(other, 0, sequence, held, nowUs, sibling.tokens);
     manager.release(other, nowUs); // a copy under way pins its own source
     return isCopied ? sibling.tokens : 0;
   }
@@ -260,6 +263,56 @@ export class CrossRequestKVCache {
       { field: 'requestId' },
     );
   }
+}
+
+function copyOf(tokens: KeyElements): Uint32Array {
+  return Uint32Array.from({ length: tokens.length }, (_, i) => elementAt(tokens, i));
+}
+
+/** Keys are made of the tokens once: under other tokens, others would find what was computed for these. */
+function requireSameTokens({ tokens }: Reuse, requestId: string, given: KeyElements): void {
+  const count = Math.min(tokens.length, given.length);
+  for (let i = 0; i < count; i++) {
+    const token = elementAt(given, i);
+    if (token === tokens[i]) continue;
+    throw inputError(
+      `tokenIds[${i}]`,
+      `is ${String(token)}, and ${requestId} has ${tokens[i]} there since tryReuse. Commit the tokens that it began with, ` +
+        'and the tokens that were computed behind them.',
+    );
+  }
+}
+
+/** @throws TKV_STATE unless the block can be published, or others find it already */
+function requireWritten(
+  manager: KVManager,
+  sequence: Sequence,
+  i: number,
+  blockTokens: number,
+  requestId: string,
+): void {
+  const state = i < sequence.length ? sequence.state[i] : Entry.NONE;
+  if (state === Entry.FAILED) throw gone(i, requestId);
+  if (state === Entry.NONE || state === Entry.WAITING) {
+    const problem = state === Entry.NONE ? 'has no room' : 'has no place yet';
+    const remedy =
+      state === Entry.NONE
+        ? 'Allocate it, await ready and write it first.'
+        : 'Await ready and write it first.';
+    throw new TierKVError('TKV_STATE', `block ${i} of ${requestId} ${problem}. ${remedy}`, {
+      field: 'blocks',
+    });
+  }
+  manager.openings.requireWritten(sequence, i, i + 1, blockTokens);
+}
+
+function gone(block: number, requestId: string): TierKVError {
+  return new TierKVError(
+    'TKV_STATE',
+    `block ${block} of ${requestId} is gone, with the device or by an error of it. Release the request, and ` +
+      'call tryReuse again with all its tokens.',
+    { field: 'requestId' },
+  );
 }
 
 /** Blocks from the front that the sequence holds in HBM, or that are on their way there. */

@@ -12,7 +12,7 @@
  */
 
 import { configError, requirePositive } from '../runtime/errors.ts';
-import { optionNames, requireObject } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { UseHistory } from '../runtime/tables/contentTable.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
@@ -33,6 +33,15 @@ export const classifierOptionsNames: readonly string[] = optionNames<ClassifierO
   warmFrequencyThreshold: true,
 });
 
+/** Of options that a classifier and others share, the classifier's own. */
+export function classifierOptionsOf({
+  hotFrequencyThreshold,
+  coldTimeoutS,
+  warmFrequencyThreshold,
+}: ClassifierOptions): ClassifierOptions {
+  return { hotFrequencyThreshold, coldTimeoutS, warmFrequencyThreshold } as ClassifierOptions;
+}
+
 /** Anything with a history of uses: a descriptor of a pool, a block of a manager. */
 export interface Used {
   readonly use: UseHistory;
@@ -47,7 +56,7 @@ export class HotColdClassifier {
 
   /** @throws TKV_CONFIG for a threshold that is not positive, or a warm one above the hot one */
   constructor(options: ClassifierOptions = {}) {
-    requireObject(options, 'options', 'TKV_CONFIG');
+    requireOptions(options, classifierOptionsNames, 'options', 'TKV_CONFIG');
     const { hotFrequencyThreshold = 1, coldTimeoutS = 60, warmFrequencyThreshold = 0.1 } = options;
     this.hotFrequencyThreshold = requirePositive('hotFrequencyThreshold', hotFrequencyThreshold);
     this.coldTimeoutS = requirePositive('coldTimeoutS', coldTimeoutS);

@@ -51,6 +51,8 @@ export interface DescriptorHost {
   readonly slowestTier: Tier;
   nowUs(): number;
   placeOf(unit: PoolUnit): UnitPlace | undefined;
+  /** Whether a quota or a hint keeps the unit in its tier. */
+  isKept(unit: PoolUnit): boolean;
 }
 
 export class KVBlockDescriptor {
@@ -150,6 +152,11 @@ export class KVBlockDescriptor {
 
   get isShared(): boolean {
     return this.record.holders.size > 1;
+  }
+
+  /** Whether a quota or a hint keeps a part of it in its tier. */
+  get isKept(): boolean {
+    return this.#units.some((unit) => this.#host.isKept(unit));
   }
 
   get use(): UseHistory {

@@ -23,7 +23,7 @@ import {
   tierName,
   tierNames,
 } from '../runtime/tier/tier.ts';
-import { HotColdClassifier } from './hotColdClassifier.ts';
+import { classifierOptionsOf, HotColdClassifier } from './hotColdClassifier.ts';
 import {
   batchBytesOf,
   intervalUsOf,
@@ -65,7 +65,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   /** @throws TKV_CONFIG for shares out of order, or a threshold out of range */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
     requireShapes({ port, options }, { port: { pressure: 'function' }, options: 'object?' });
-    this.classifier = new HotColdClassifier(requireMigratorOptions(options));
+    this.classifier = new HotColdClassifier(classifierOptionsOf(requireMigratorOptions(options)));
     this.#port = port;
     this.#thresholds = thresholdsOf(options);
     this.#batchBytes = batchBytesOf(options);
@@ -401,12 +401,13 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
     const { blocks, nextSlot } = this.#manager.cachedBlocks(position, from, SLOTS_LOOKED_AT);
     this.#cursors[position] = nextSlot;
     return blocks.map(
-      ({ content, key, sizeBytes, use }): MigratableContent => ({
+      ({ content, key, sizeBytes, use, isKept }): MigratableContent => ({
         blockId: content,
         key,
         tier,
         sizeBytes,
         use,
+        isKept,
       }),
     );
   }

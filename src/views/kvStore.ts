@@ -21,6 +21,7 @@ import type { TierUsage } from '../runtime/manager/lookup.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import type { Sequence } from '../runtime/manager/sequence.ts';
 import { oneOf, optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
+import { thrashingRateOf } from '../runtime/outputs.ts';
 import type { JobId } from '../runtime/tables/jobTable.ts';
 import {
   type EndListener,
@@ -63,7 +64,7 @@ export interface KVStoreConfig {
   link?: { bandwidthBytesPerS: number; blockBytes: number; baseLatencyUs?: number };
   /** A full lower tier `evict`s for a new block, the default, or `refuse`s it. */
   whenLowerFull?: 'evict' | 'refuse';
-  /** Ticks within which the reload of an offloaded block counts as thrashing. Default 1000. */
+  /** A reload fewer ticks than this after the block's own offload counts as thrashing. Default 1000. */
   thrashingWindow?: number;
   /** Source of keys for each tenant. Default: a key chain with a fixed, public key, for simulations only. */
   keys?: (tenant: string) => KeySource;
@@ -231,7 +232,7 @@ export interface KVStore {
   pendingTransferLatency(): number;
   /** Returns the pending latency and clears it: each microsecond is billed once. */
   consumePendingTransferLatency(): number;
-  /** Reloads within the thrashing window of the block's own offload, over offloads; 0 before any. */
+  /** As `thrashingRateOf` gives it. */
   kvThrashingRate(): number;
   preemptionCount(): number;
 
@@ -251,6 +252,15 @@ interface Admitted {
   readonly promptTokens: number;
   readonly computedTokens: number;
   storedTokens: number;
+}
+
+/** What a request is admitted with. */
+interface StoreAdmission {
+  readonly keys: BlockKeys;
+  readonly source: KeySource;
+  /** Leading blocks that are cached and stay so. */
+  readonly matched: number;
+  readonly blocks: number;
 }
 
 export class ManagedKVStore implements KVStore {
@@ -313,8 +323,11 @@ export class ManagedKVStore implements KVStore {
     if (admitted !== undefined && cachedBlocks.length === 0 && startIndex >= admitted.storedTokens) {
       return this.#extend(request, admitted, startIndex, endIndex);
     }
+    const plan = this.#planned(request, startIndex, endIndex, cachedBlocks, admitted?.sequence);
+    if (plan === undefined) return false;
     if (admitted !== undefined) this.releaseKVBlocks(request);
-    return this.#admit(request, startIndex, endIndex, cachedBlocks);
+    this.#admit(request, endIndex, plan);
+    return true;
   }
 
   computedTokens(request: StoreRequest): number {
@@ -351,8 +364,7 @@ export class ManagedKVStore implements KVStore {
   }
 
   kvThrashingRate(): number {
-    const offloads = this.manager.counters.offloads;
-    return offloads === 0 ? 0 : this.manager.counters.thrashed / offloads;
+    return thrashingRateOf(this.manager.counters);
   }
 
   preemptionCount(): number {
@@ -370,7 +382,17 @@ export class ManagedKVStore implements KVStore {
     invariant(this.manager.openSequences === this.#admitted.size, 'each admitted request has one sequence');
   }
 
-  #admit(request: StoreRequest, start: number, end: number, cached: readonly number[]): boolean {
+  /**
+   * What an admission is made of; undefined, with nothing changed, where it finds no room or its cached blocks are gone.
+   * @param held blocks that the request gives up for it
+   */
+  #planned(
+    request: StoreRequest,
+    start: number,
+    end: number,
+    cached: readonly number[],
+    held: Sequence | undefined,
+  ): StoreAdmission | undefined {
     const { blockSize } = this.config;
     if (start > cached.length * blockSize) {
       throw gap(start, `${cached.length} cached blocks cover ${cached.length * blockSize}`);
@@ -379,18 +401,24 @@ export class ManagedKVStore implements KVStore {
     const keys = new BlockKeys(Math.ceil(end / blockSize) + 1);
     source.hashBlocks(request.tokens, 0, keys, end);
     const ids = this.manager.blockIds(keys.words, Math.min(cached.length, keys.length));
-    if (start > 0 && cached.some((id, i) => i < Math.ceil(start / blockSize) && ids[i] !== id)) return false;
+    if (start > 0 && cached.some((id, i) => i < Math.ceil(start / blockSize) && ids[i] !== id))
+      return undefined;
 
     const blocks = Math.ceil(end / blockSize);
     const toCompute = end === 0 ? 0 : Math.floor((end - 1) / blockSize);
     const matched = Math.min(ids.length, cached.length, toCompute, Math.floor(start / blockSize));
-    if (!this.manager.canOpen(keys.words, matched, blocks)) return false;
+    if (!this.manager.canOpen(keys.words, matched, blocks, 0, 0, held)) return undefined;
+    return { keys, source, matched, blocks };
+  }
 
+  #admit(request: StoreRequest, end: number, { keys, source, matched, blocks }: StoreAdmission): void {
+    const { blockSize } = this.config;
     const before = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0);
     const sequence = this.manager.open(keys.words, keys.length, this.#nowUs, matched);
     this.manager.load(sequence, this.#nowUs);
     this.#driver.run();
-    this.manager.allocate(sequence, matched, blocks, this.#nowUs);
+    const fits = this.manager.allocate(sequence, matched, blocks, this.#nowUs);
+    invariant(fits, 'an admission that was planned has its room');
     this.#driver.run();
     const reloads = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0) - before;
     this.#pendingLatencyUs += this.config.cost(reloads);
@@ -406,7 +434,6 @@ export class ManagedKVStore implements KVStore {
     this.#admitted.set(request.id, admitted);
     this.#hits += matched;
     this.#store(admitted, end);
-    return true;
   }
 
   #extend(request: StoreRequest, admitted: Admitted, start: number, end: number): boolean {

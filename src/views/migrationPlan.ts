@@ -1,8 +1,8 @@
 /**
  * Plans of a migrator: which blocks should lie in another tier. A tier that is fuller than `downFrom` sends its cold
  * and warm blocks down, the coldest first, until it is `downTo` full; hot blocks stay. A tier that is emptier than
- * `upBelow` takes hot blocks from below, the hottest first, until it is that full. Plans are data: making one changes
- * nothing.
+ * `upBelow` takes hot blocks from below, the hottest first, until it is that full. What a quota or a hint keeps in its tier
+ * does not go down. Plans are data: making one changes nothing.
  *
  *     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
  */
@@ -16,13 +16,20 @@ import {
 } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { Tier } from '../runtime/tier/tier.ts';
-import { type ClassifierOptions, HotColdClassifier, type Used } from './hotColdClassifier.ts';
+import {
+  type ClassifierOptions,
+  classifierOptionsOf,
+  HotColdClassifier,
+  type Used,
+} from './hotColdClassifier.ts';
 
 /** A block that can be moved. */
 export interface MigratableBlock extends Used {
   readonly blockId: number;
   readonly tier: Tier;
   readonly sizeBytes: number;
+  /** A quota or a hint keeps it in its tier: it does not go down. Default false. */
+  readonly isKept?: boolean;
 }
 
 export interface MigrationPlan {
@@ -84,7 +91,8 @@ export function planMoves(
     const leaving = ranked(blocks, tiers[from].tier, classifier, nowUs, (t) => t !== 'hot');
     for (const { block, score } of leaving) {
       if (used[from] <= thresholds.downTo * tiers[from].capacityBytes) break;
-      if (!taken.has(block.blockId)) add(block, lowerWithRoom(from, block.sizeBytes, tiers, used), score);
+      if (!taken.has(block.blockId) && block.isKept !== true)
+        add(block, lowerWithRoom(from, block.sizeBytes, tiers, used), score);
     }
   }
   for (let to = 0; to < tiers.length - 1; to++) {
@@ -187,7 +195,7 @@ export function thresholdsOf({
 export function checkMigratorOptions(options: MigratorOptions): void {
   requireMigratorOptions(options, 'migration');
   try {
-    new HotColdClassifier(options);
+    new HotColdClassifier(classifierOptionsOf(options));
     thresholdsOf(options);
     batchBytesOf(options);
     intervalUsOf(options);

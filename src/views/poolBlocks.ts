@@ -67,9 +67,9 @@ export function allocate(state: PoolState, request: AllocateRequest): KVBlockDes
   const parts = columns.map((column) => partOf(state, known, column, start, numTokens, tokenIds, tenant));
   const matched = Math.min(...parts.map((part) => part.matched));
   for (const part of parts) part.matched = Math.min(part.matched, matched);
-  requireRoom(state, parts, start);
+  const sequence = known ?? new PoolSequence(sequenceId, tenant, state.owners.of(tenant));
+  requireRoom(state, sequence, parts, start);
 
-  const sequence = known ?? new PoolSequence(sequenceId, tenant);
   const opened: Track[] = [];
   for (const part of parts) opened.push(open(state, sequence, part, start, numTokens));
   if (opened.some((track) => anyFailed(track, start)) || !unshareTails(state, parts, opened, start)) {
@@ -138,7 +138,12 @@ function partOf(
 }
 
 /** @throws TKV_CAPACITY, TKV_FULL, TKV_STATE */
-function requireRoom(state: PoolState, parts: readonly AllocatedPart[], start: number): void {
+function requireRoom(
+  state: PoolState,
+  { owner }: PoolSequence,
+  parts: readonly AllocatedPart[],
+  start: number,
+): void {
   const { manager } = state;
   let bytes = 0;
   for (const { column, units, before, track, matched, keys } of parts) {
@@ -163,7 +168,7 @@ function requireRoom(state: PoolState, parts: readonly AllocatedPart[], start: n
       { field: 'numTokens' },
     );
   }
-  if (!manager.hasRoomFor(bytes)) throw full(state, `${bytes} bytes find no room`);
+  if (!manager.hasRoomFor(bytes, owner)) throw full(state, `${bytes} bytes find no room`);
 }
 
 function open(
@@ -177,7 +182,7 @@ function open(
   const nowUs = state.nowUs();
   let track = known;
   if (track === undefined) {
-    const table = manager.open(keys, matched, nowUs);
+    const table = manager.open(keys, matched, nowUs, matched, sequence.owner);
     track = state.addTrack(sequence, column, table);
     for (let i = 0; i < matched; i++) track.keys.append(keys, i * 4);
     track.sealed = matched;
@@ -197,7 +202,8 @@ function unshareTails(
   return opened.every((track, i) => {
     const last = parts[i].before - 1;
     if (start % track.column.tokensPerUnit === 0 || track.stateOf(last) !== Entry.READY) return true;
-    if (!state.manager.copy(track.table, last, track.table, last, state.nowUs())) return false;
+    const tokens = start % track.column.tokensPerUnit;
+    if (!state.manager.copy(track.table, last, track.table, last, state.nowUs(), tokens)) return false;
     track.reopen(last);
     return true;
   });
@@ -331,7 +337,7 @@ export function fork(
   if (tokens > longest) throw inputError('tokens', `is ${tokens}, and the sequence has ${longest}.`);
   requireForkable(state, from, tokens);
 
-  const to = new PoolSequence(forkId, from.tenant);
+  const to = new PoolSequence(forkId, from.tenant, from.owner);
   to.learn(from.tokens.slice(0, tokens));
   const tracks = new Map<Track, Track>();
   for (const track of from.tracks.values()) tracks.set(track, forkTrack(state, to, track, tokens));
@@ -382,21 +388,20 @@ function requireForkable(state: PoolState, from: PoolSequence, tokens: number): 
     }
     bytes += state.manager.config.unitBytes[track.column.sizeClass];
   }
-  if (!state.manager.hasRoomFor(bytes)) throw full(state, `${bytes} bytes to copy find no room`);
+  if (!state.manager.hasRoomFor(bytes, from.owner)) throw full(state, `${bytes} bytes to copy find no room`);
 }
 
 function forkTrack(state: PoolState, to: PoolSequence, track: Track, tokens: number): Track {
   const { manager } = state;
   const has = Math.min(tokens, track.tokens);
   const whole = Math.floor(has / track.column.tokensPerUnit);
-  const table = manager.open(track.keys.words, whole, state.nowUs());
+  const table = manager.open(track.keys.words, whole, state.nowUs(), whole, to.owner);
   const copy = state.addTrack(to, track.column, table);
   copy.takeKeys(track, whole);
   copy.sealed = whole;
   copy.tokens = has;
-  if (has % track.column.tokensPerUnit !== 0) {
-    manager.copy(track.table, whole, table, whole, state.nowUs());
-  }
+  const rest = has % track.column.tokensPerUnit;
+  if (rest !== 0) manager.copy(track.table, whole, table, whole, state.nowUs(), rest);
   return copy;
 }
 
@@ -418,7 +423,11 @@ export function truncate(state: PoolState, sequenceId: string, tokens: number): 
     track.shortenKeys(units);
     track.tokens = tokens;
     if (units === 0) state.dropTrack(sequence, track);
-    else state.manager.truncate(track.table, units, state.nowUs());
+    else {
+      state.manager.truncate(track.table, units, state.nowUs());
+      const rest = tokens - (units - 1) * track.column.tokensPerUnit;
+      state.manager.openings.takeBack(track.table, units - 1, units, rest);
+    }
   }
   for (const track of [...sequence.tracks.values()]) trim(state, sequence, track);
   sequence.forgetFrom(tokens);
@@ -494,7 +503,10 @@ export interface CommitOptions {
 
 const commitOptionsNames: readonly string[] = optionNames<CommitOptions>({ tail: true });
 
-/** @throws TKV_UNKNOWN_ID, TKV_INPUT for tokens that differ from the ones given before; nothing is sealed then */
+/**
+ * @throws TKV_UNKNOWN_ID, TKV_INPUT for tokens that differ from the ones given before, TKV_STATE for blocks that were not
+ * written, TKV_DEVICE for blocks that an error of the device may have hit; nothing is sealed then
+ */
 export function commit(
   state: PoolState,
   sequenceId: string,
@@ -514,7 +526,11 @@ export function commit(
       );
     }
   }
-  for (const track of sequence.tracks.values()) requirePlaces(track);
+  const count = tokenIds === undefined ? undefined : Math.max(tokenIds.length, sequence.tokens.length);
+  for (const track of sequence.tracks.values()) {
+    requirePlaces(track);
+    requireWritten(state, track, count, tail);
+  }
   if (tokenIds !== undefined) sequence.learn(tokenIds);
   const told = tokenIds === undefined ? undefined : sequence.tokens;
   for (const track of sequence.tracks.values()) seal(state, track, told, tail);
@@ -528,10 +544,27 @@ function requirePlaces(track: Track): void {
   }
 }
 
+/** Full units among the tokens that are told to be written, and tokens behind them. */
+function writtenUnits(
+  track: Track,
+  tokens: number | undefined,
+): { readonly full: number; readonly rest: number } {
+  const { tokensPerUnit } = track.column;
+  const written = Math.min(track.tokens, tokens ?? track.tokens);
+  const full = Math.floor(written / tokensPerUnit);
+  return { full, rest: written - full * tokensPerUnit };
+}
+
+function requireWritten(state: PoolState, track: Track, tokens: number | undefined, tail: boolean): void {
+  const { openings } = state.manager;
+  const { full, rest } = writtenUnits(track, tokens);
+  openings.requireWritten(track.table, track.sealed, full, track.column.tokensPerUnit);
+  if (tail && rest > 0) openings.requireWritten(track.table, full, full + 1, rest);
+}
+
 function seal(state: PoolState, track: Track, tokens: readonly number[] | undefined, tail: boolean): void {
   const { tokensPerUnit } = track.column;
-  const written = Math.min(track.tokens, tokens?.length ?? track.tokens);
-  const full = Math.floor(written / tokensPerUnit);
+  const { full, rest } = writtenUnits(track, tokens?.length);
   const { manager } = state;
   track.hash(full, tokens);
   for (let i = track.sealed; i < full; i++) {
@@ -539,7 +572,6 @@ function seal(state: PoolState, track: Track, tokens: readonly number[] | undefi
     manager.seal(track.table, i, i + 1, track.keys.words, i * 4, tokensPerUnit, state.nowUs());
   }
   track.sealed = Math.max(track.sealed, full);
-  const rest = written - full * tokensPerUnit;
   if (!tail || rest === 0 || track.stateOf(full) !== Entry.OPEN) return;
   manager.seal(track.table, full, full + 1, track.hashTail(full, rest, tokens), 0, rest, state.nowUs());
 }

@@ -22,6 +22,7 @@ import {
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
+import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 import type { ClassifierOptions } from './hotColdClassifier.ts';
@@ -181,6 +182,8 @@ export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
     shapes,
     manager: {
       unitBytes: shapes.unitBytes,
+      owners: OWNERS,
+      sharedOwner: SHARED_OWNER,
       pageBytes,
       hbm: size('hbmCapacityBytes', config.hbmCapacityBytes ?? 16 * GIB),
       ...lower('ddr', config.ddrCapacityBytes ?? 64 * GIB),

@@ -8,6 +8,7 @@ import type { Granularity } from '../runtime/geometry/box.ts';
 import { BlockKeys, elementAt, type KeyElements, keyToHex } from '../runtime/keys/keyChain.ts';
 import type { DecisionSink } from '../runtime/log/decisionSink.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
+import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/tables/contentTable.ts';
@@ -38,6 +39,7 @@ export class PoolState implements DescriptorHost {
   readonly tables: Map<number, { readonly sequence: PoolSequence; readonly track: Track }> = new Map();
   /** Blocks that can be found by their tokens, by the keys of their units. */
   readonly records: Map<string, BlockRecord> = new Map();
+  readonly owners: OwnerNumbers = new OwnerNumbers();
   readonly counts = { allocations: 0, deallocations: 0, hits: 0, misses: 0 };
   readonly #chains: ColumnChains;
   readonly #rates: UseRates;
@@ -91,6 +93,10 @@ export class PoolState implements DescriptorHost {
     if (place === undefined) return undefined;
     const { tier, shape } = this.manager.config.tiers[place.position];
     return { ...place, tier, offset: slotOffsetBytes(shape, place.slot, place.sizeClass) };
+  }
+
+  isKept({ track, unit }: PoolUnit): boolean {
+    return this.manager.place(track.table, unit)?.isKept === true;
   }
 
   /** A track of the column for the sequence, over a table that the manager has just opened. */
@@ -166,6 +172,8 @@ export function recordName(units: readonly PoolUnit[]): string | undefined {
 export class PoolSequence {
   readonly id: string;
   readonly tenant: string;
+  /** The number by which the manager knows the tenant. */
+  readonly owner: number;
   readonly tracks: Map<string, Track> = new Map();
   /** In the order in which they were allocated. */
   readonly descriptors: Set<KVBlockDescriptor> = new Set();
@@ -177,9 +185,10 @@ export class PoolSequence {
   readonly last: Map<Track, KVBlockDescriptor> = new Map();
   #tokens: number[] = [];
 
-  constructor(id: string, tenant: string) {
+  constructor(id: string, tenant: string, owner: number) {
     this.id = id;
     this.tenant = tenant;
+    this.owner = owner;
   }
 
   /** Tokens that were given. */

@@ -3,13 +3,18 @@
  * Only tests can do this; nothing in the package sets it.
  */
 
-import { ToldBlocks } from '../../src/runtime/index.ts';
+import { Openings } from '../../src/runtime/index.ts';
 
 /** @returns what puts the rule back */
 export function takeOutTheRule(): () => void {
-  const { prototype } = ToldBlocks;
-  const { has, hasAll, covers, firstDoubtful } = prototype;
-  const yes = (): boolean => true;
-  Object.assign(prototype, { has: yes, hasAll: yes, covers: yes, firstDoubtful: () => -1 });
-  return () => void Object.assign(prototype, { has, hasAll, covers, firstDoubtful });
+  const { prototype } = Openings;
+  const { maySeal, firstUntold, firstDoubtful, requireWritten } = prototype;
+  const none = (): number => -1;
+  Object.assign(prototype, {
+    maySeal: () => true,
+    firstUntold: none,
+    firstDoubtful: none,
+    requireWritten: () => {},
+  });
+  return () => void Object.assign(prototype, { maySeal, firstUntold, firstDoubtful, requireWritten });
 }

@@ -49,6 +49,36 @@ it('a secret of keys has 16 to 32 bytes', () => {
   }
 });
 
+describe('a file without the section control', () => {
+  it.each<[string, string, RegExp]>([
+    [
+      'a letter too many',
+      'controll:\n  routing: {policy: least-loaded}\n',
+      /no section "control"\. Write "control" for "controll"/,
+    ],
+    ['another case', 'Control:\n  routing: {policy: least-loaded}\n', /Write "control" for "Control"/],
+    [
+      "llm-d's rules",
+      'apiVersion: inference.networking.x-k8s.io/v1alpha1\nkind: EndpointPickerConfig\nplugins: []\n',
+      /which is a resource of Kubernetes, such as an EndpointPickerConfig of llm-d, and no deployment file/,
+    ],
+    [
+      "llm-d's rules without a head",
+      'plugins: []\nschedulingProfiles: []\n',
+      /EndpointPickerConfig of llm-d/,
+    ],
+    ["LiteLLM's", 'model_list: []\n', /LiteLLM/],
+    ['the section alone', 'routing: {policy: least-loaded}\n', /has routing and no section "control"/],
+    ['nothing', '{}\n', /has no section/],
+  ])('%s is refused by name', (_what, text, problem) => {
+    const path = file('c.yaml', text);
+    expect(() => readControlFile(path)).toThrow(problem);
+    expect(() => readControlFile(path)).toThrow(
+      expect.objectContaining({ code: 'TKV_CONFIG', field: '--control' }),
+    );
+  });
+});
+
 describe('the control section of a deployment file', () => {
   const whole = `version: 1
 control:

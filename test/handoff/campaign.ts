@@ -197,8 +197,8 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
   }
 }
 
-async function received({ url }: LiveServer): Promise<Record<string, number>> {
-  const said = (await (await fetch(`${url}/handoffs`)).json()) as {
+async function received({ serving }: LiveServer): Promise<Record<string, number>> {
+  const said = (await (await fetch(`${serving.operatorsUrl}/handoffs`)).json()) as {
     readonly received: Record<string, number>;
   };
   return said.received;

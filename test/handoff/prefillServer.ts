@@ -22,7 +22,11 @@ export class PrefillServer implements AsyncDisposable {
 
   /** Fulfilled when it answers. @param logsAt its decision logs lie there, each with a number behind it */
   static async start(port: number, args: readonly string[], logsAt: string): Promise<PrefillServer> {
-    const server = new PrefillServer(['--port', String(port), '--role', 'prefill', ...args], port, logsAt);
+    const server = new PrefillServer(
+      ['--port', String(port), '--operator-port', '0', '--role', 'prefill', ...args],
+      port,
+      logsAt,
+    );
     server.begin();
     await server.ready();
     return server;

@@ -26,7 +26,10 @@ writeFileSync(secretFile, new Uint8Array(32).fill(5));
 
 const start = (...args: string[]): Promise<LiveServer> =>
   LiveServer.start({
-    ...serverOptions(['--secret-file', secretFile, '--hbm-mib', '16', '--ddr-mib', '16', ...args], {}),
+    ...serverOptions(
+      ['--operator-port', '0', '--secret-file', secretFile, '--hbm-mib', '16', '--ddr-mib', '16', ...args],
+      {},
+    ),
     port: 0,
   });
 const portOf = ({ url }: LiveServer): string => new URL(url).port;
@@ -69,7 +72,9 @@ describe.skipIf(!hasPython)('a pair behind a proxy of vLLM', () => {
   });
 
   const taken = async (): Promise<number> => {
-    const said = (await (await fetch(`${decode.url}/handoffs`)).json()) as { received: { taken: number } };
+    const said = (await (await fetch(`${decode.serving.operatorsUrl}/handoffs`)).json()) as {
+      received: { taken: number };
+    };
     return said.received.taken;
   };
   const client = (base: string): OpenAI =>

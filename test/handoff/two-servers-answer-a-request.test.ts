@@ -20,7 +20,10 @@ const small = ['--hbm-mib', '16', '--ddr-mib', '16'];
 
 /** As the command line gives them. */
 const options = (...args: string[]): Partial<ServerOptions> => {
-  const { port: _, ...rest } = serverOptions(['--secret-file', secretFile, ...small, ...args], {});
+  const { port: _, ...rest } = serverOptions(
+    ['--operator-port', '0', '--secret-file', secretFile, ...small, ...args],
+    {},
+  );
   return { ...rest, port: 0 };
 };
 const hostOf = (server: LiveServer): string => new URL(server.url).host;

@@ -75,10 +75,10 @@ export function canonical(model: Model): string {
     early,
   ]);
   return JSON.stringify([
-    model.requests.map(({ phase, retries, sequence, told }) => [
+    model.requests.map(({ phase, retries, sequence }, r) => [
       phase,
       retries,
-      Array.from({ length: sequence?.length ?? 0 }, (_, i) => (told?.has(i) ? 1 : 0)),
+      Array.from({ length: sequence?.length ?? 0 }, (_, i) => (model.isWritten(r, i) ? 1 : 0)),
     ]),
     model.faultsSpent < model.scope.faultsMax ? Object.values(model.faultsLeft) : [],
     sequences,

@@ -14,7 +14,7 @@ import {
   type ManagerConfig,
   Outcome,
   type Sequence,
-  ToldBlocks,
+  type TopTier,
   type Transfer,
 } from '../../src/runtime/index.ts';
 
@@ -65,8 +65,8 @@ export interface Action {
 
 interface Request {
   sequence: Sequence | null;
-  /** What its owner was told to write, and has written. */
-  told: ToldBlocks | null;
+  /** Openings of blocks that its owner wrote, by slot and generation. */
+  readonly written: Set<string>;
   phase: 'new' | 'open' | 'loading' | 'running' | 'done';
   /** Times that failed blocks may still be opened again. */
   retries: number;
@@ -103,6 +103,13 @@ export class Model {
   /** Writes still to come of jobs that the lying driver reported as retired. */
   readonly zombies: Flight[] = [];
   #nowUs = 0;
+  readonly #top: TopTier = {
+    present: true,
+    errors: { count: 0, last: '' },
+    wipe: (slots) => {
+      for (const { slot } of slots) this.slots[0][slot] = POISON;
+    },
+  };
 
   constructor(scope: Scope) {
     this.scope = scope;
@@ -115,8 +122,14 @@ export class Model {
         },
       },
     );
+    if (scope.sealsUntold !== true) this.manager.openings.connect(this.#top);
     this.slots = this.manager.config.tiers.map(({ shape }) => new Int32Array(shape.slotLimit).fill(POISON));
-    this.requests = scope.chains.map(() => ({ sequence: null, told: null, phase: 'new', retries: 1 }));
+    this.requests = scope.chains.map(() => ({
+      sequence: null,
+      written: new Set(),
+      phase: 'new',
+      retries: 1,
+    }));
     this.faultsLeft = Object.fromEntries(
       faultActions.map((fault) => [fault, scope.faults[fault] ?? 0]),
     ) as Record<FaultAction, number>;
@@ -126,7 +139,8 @@ export class Model {
   actions(): Action[] {
     const actions: Action[] = [];
     this.requests.forEach((request, a) => {
-      for (const what of requestActions(request)) actions.push({ what, a });
+      for (const what of requestActions(request, (sequence) => this.#hasUnwritten(a, sequence)))
+        actions.push({ what, a });
     });
     this.flights.forEach(({ transfer, early, sourceLost }, a) => {
       if (sourceLost) actions.push({ what: 'missing', a });
@@ -184,7 +198,6 @@ export class Model {
     const keys = keysOf(chain);
     if (what === 'open') {
       request.sequence = this.manager.open(keys, chain.length, this.#nowUs);
-      request.told = new ToldBlocks(this.manager, request.sequence);
       request.phase = 'open';
       return;
     }
@@ -195,19 +208,18 @@ export class Model {
       if (request.phase === 'running') request.retries--;
       if (this.manager.allocate(sequence, 0, chain.length, this.#nowUs)) request.phase = 'running';
     } else if (what === 'tell') {
-      request.told!.tell(0, sequence.length, 16 * sequence.length, 0);
+      this.manager.openings.tell(sequence, 0, sequence.length, 16, 16 * sequence.length);
       this.#write(a, sequence);
     } else if (what === 'seal') {
       for (let i = 0; i < sequence.length; i++) {
-        if (sequence.state[i] !== Entry.OPEN) continue;
-        if (this.scope.sealsUntold) this.manager.seal(sequence, i, i + 1, keys, i * 4, 16, this.#nowUs);
-        else request.told!.seal(i, keys, i * 4, 16, 16 * (i + 1), 0, this.#nowUs);
+        if (!this.manager.openings.maySeal(sequence, i, 16)) continue;
+        this.manager.seal(sequence, i, i + 1, keys, i * 4, 16, this.#nowUs);
       }
     } else {
       this.manager[what](sequence, this.#nowUs);
       request.phase = 'done';
+      request.written.clear();
       request.sequence = null;
-      request.told = null;
     }
   }
 
@@ -274,8 +286,22 @@ export class Model {
   #write(r: number, sequence: Sequence): void {
     for (let i = 0; i < sequence.length; i++) {
       const block = this.manager.openBlock(sequence, i);
-      if (block !== undefined) this.slots[0][block.slot] = this.scope.chains[r][i];
+      if (block === undefined) continue;
+      this.slots[0][block.slot] = this.scope.chains[r][i];
+      this.requests[r].written.add(`${block.slot} ${block.generation}`);
     }
+  }
+
+  /** Whether the request's block is open, and its owner wrote it since it was opened. */
+  isWritten(r: number, i: number): boolean {
+    const { sequence, written } = this.requests[r];
+    const block = sequence === null ? undefined : this.manager.openBlock(sequence, i);
+    return block !== undefined && written.has(`${block.slot} ${block.generation}`);
+  }
+
+  #hasUnwritten(r: number, { length, state }: Sequence): boolean {
+    for (let i = 0; i < length; i++) if (state[i] === Entry.OPEN && !this.isWritten(r, i)) return true;
+    return false;
   }
 
   #check(): void {
@@ -320,6 +346,7 @@ export class Model {
     chain.forEach((name, i) => {
       this.slots[0][this.manager.openBlock(sequence, i)!.slot] = name;
     });
+    this.manager.openings.tell(sequence, 0, chain.length, 16, 16 * chain.length);
     this.manager.seal(sequence, 0, chain.length, keys, 0, 16, 0);
     this.#settle();
     this.manager.release(sequence, 0);
@@ -334,7 +361,10 @@ export class Model {
   }
 }
 
-function requestActions({ sequence, told, phase, retries }: Request): Action['what'][] {
+function requestActions(
+  { sequence, phase, retries }: Request,
+  hasUnwritten: (sequence: Sequence) => boolean,
+): Action['what'][] {
   if (phase === 'new') return ['open'];
   if (sequence === null) return [];
   const has = (state: Entry): boolean => sequence.state.subarray(0, sequence.length).includes(state);
@@ -343,7 +373,7 @@ function requestActions({ sequence, told, phase, retries }: Request): Action['wh
   if (phase !== 'running') actions.push('allocate');
   else if (sequence.firstFailed() !== -1 && retries > 0) actions.push('allocate');
   if (phase === 'running' && has(Entry.OPEN)) {
-    if (!told!.hasAll(0, sequence.length)) actions.push('tell');
+    if (hasUnwritten(sequence)) actions.push('tell');
     actions.push('seal');
   }
   return actions;

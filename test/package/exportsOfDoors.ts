@@ -31,7 +31,7 @@ export const parts: readonly Parts[] = [
     reason: 'Another export makes it: a user holds one, reads it, or names its type.',
     names: words(`
       KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable
-      BlockUse LoadedBlock OpenBlock SealingBlock ToldBlocks JobCarrier BlockKeys
+      BlockUse LoadedBlock OpenBlock SealingBlock Openings JobCarrier BlockKeys
       ComputePace LinkPace restoreState saveState
       CacheAllocation CachePage KVBlockDescriptor BlockMoves CachedMigration LiveDevice
       SimulationSnapshot RequestTape Instance PromptKeys SimRequest TokenTimes

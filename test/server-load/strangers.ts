@@ -23,7 +23,7 @@ const { values } = parseArgs({
 const random = new SeededRandom(Number(values.seed));
 const port = await portOfOurOwn();
 const program = join(import.meta.dirname, '../../examples/server/main.ts');
-const server = spawn(process.execPath, [program, '--port', String(port)], {
+const server = spawn(process.execPath, [program, '--port', String(port), '--operator-port', '0'], {
   env: { ...process.env, TIERKV_API_KEYS: 'key-a=tenant-a' },
   stdio: ['ignore', 'pipe', 'inherit'],
 });

@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { type Dashboard, dashboard } from '../../../src/dashboard/index.ts'; // in your project: 'tierkv/dashboard'
+import { isForeign, isLoopback } from '../../../src/dashboard/operatorAccess.ts';
 import type { Answer, Engine } from '../engine/index.ts';
 import { ChatTemplate, type Decoder } from '../engine/text/index.ts';
 import type { AccessLog } from './accessLog.ts';
@@ -12,12 +12,13 @@ import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
 import { parseBody } from './fields.ts';
 import type { Handoffs } from './handoffs.ts';
-import { metricsPage } from './metricsText.ts';
+import type { MetricsPage } from './metricsText.ts';
 import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
 export interface AppOptions {
   /** Name of the model in requests and answers. */
   readonly model: string;
+  readonly metrics: MetricsPage;
   /** Tenant of each API key. Without keys, every client is the tenant `local`. */
   readonly apiKeys?: ReadonlyMap<string, string>;
   /** Header that names the tenant of each request, where a gateway alone reaches this server. Default: the key does. */
@@ -203,19 +204,14 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     running: engine.running,
     waiting: engine.size - engine.running,
   }));
-  app.get('/handoffs', () => handoffs?.describe() ?? { role: null });
-  const metrics = metricsPage(engine, model);
-  app.get('/metrics', async (_request, reply) =>
-    reply.type('text/plain; version=0.0.4; charset=utf-8').send(await metrics()),
-  );
-  let board: Promise<Dashboard> | undefined;
-  app.get('/dashboard*', async (request, reply) => {
-    board ??= dashboard(engine.cache.kv, { base: '/dashboard', title: model });
-    const page = await board;
-    reply.hijack(); // the page answers by itself, some of its requests for hours
-    page.handle(request.raw, reply.raw);
-  });
-  app.addHook('preClose', async () => (await board?.catch(() => undefined))?.close());
+  // A gateway before this server reads them. Where there are keys the port is the tenants', and the operators' has them alone.
+  if (apiKeys === undefined || apiKeys.size === 0) {
+    app.get('/metrics', async ({ raw }, reply) => {
+      if (isLoopback(raw.socket.remoteAddress ?? '') && isForeign(raw))
+        throw new ApiError(403, "Metrics are not for clients of a proxy. Ask the operators' port.");
+      return reply.type('text/plain; version=0.0.4; charset=utf-8').send(await options.metrics());
+    });
+  }
   app.get('/', (_request, reply) => {
     const page = fs.readFileSync(new URL('../chat.html', import.meta.url));
     return reply.type('text/html; charset=utf-8').send(page);

@@ -1,6 +1,7 @@
 /** Command line and environment of the server. */
 
 import { parseArgs } from 'node:util';
+import { operatorPortOf } from '../../../src/dashboard/operatorAccess.ts';
 import { TierKVError } from '../../../src/index.ts';
 import { tinyModelDirectory } from '../tinyModel/make.ts';
 import { type HandoffOptions, type Role, roles } from './handoffs.ts';
@@ -10,6 +11,10 @@ export interface ServerOptions {
   readonly name: string;
   readonly host: string;
   readonly port: number;
+  /** Where the operator reads metrics, dashboard and hand-offs; 0: any port that is free. */
+  readonly operatorPort: number;
+  /** Asked of the operator; undefined: this machine alone is answered. */
+  readonly operatorToken: string | undefined;
   readonly hbmBytes: number;
   readonly ddrBytes: number;
   /** Where KV outlives the process; undefined: nowhere. */
@@ -44,6 +49,7 @@ export const usage = `usage: npm run server -- [options]
   --name NAME           name of the model in the API (default: tierkv-tiny, or the directory's name)
   --host HOST           default 127.0.0.1
   --port PORT           default 8000; 0: any that is free
+  --operator-port PORT  where this machine reads metrics, dashboard and hand-offs (default: 1000 above --port)
   --hbm-mib N           device memory for KV (default 64)
   --ddr-mib N           host memory for KV (default 256; 0: none)
   --state DIR           directory, for this server alone, in which KV outlives it (default: none)
@@ -71,7 +77,8 @@ export const usage = `usage: npm run server -- [options]
   --access-log FILE     a line of JSON for each request that ended; - for standard output (default: none)
   --log FILE            decision log, for "tierkv replay --inputs FILE"
 
-  TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, all clients are one tenant`;
+  TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, all clients are one tenant
+  TIERKV_OPERATOR_TOKEN asked of the operator, who may then come from other machines (default: none)`;
 
 const mib = 2 ** 20;
 
@@ -95,6 +102,7 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
       'Name the directory of the files with --state',
     );
   }
+  const port = integer('port', 8000, 0, 65_535);
   const directory = text('model') ?? tinyModelDirectory;
   const base = directory
     .split(/[\\/]/)
@@ -104,7 +112,9 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     directory,
     name: text('name') ?? (text('model') === undefined ? 'tierkv-tiny' : (base ?? 'model')),
     host: text('host') ?? '127.0.0.1',
-    port: integer('port', 8000, 0, 65_535),
+    port,
+    operatorPort: integer('operator-port', operatorPortOf(port), 0, 65_535),
+    operatorToken: tokenOf(env.TIERKV_OPERATOR_TOKEN),
     hbmBytes: integer('hbm-mib', 64, 1, 2 ** 20) * mib,
     ddrBytes: integer('ddr-mib', 256, 0, 2 ** 20) * mib,
     state: text('state'),
@@ -179,6 +189,7 @@ const optionNames = [
   'name',
   'host',
   'port',
+  'operator-port',
   'hbm-mib',
   'ddr-mib',
   'state',
@@ -230,6 +241,15 @@ function keysOf(pairs: string): Map<string, string> {
   if (pairs !== '' && keys.size === 0)
     throw optionError('TIERKV_API_KEYS', 'is set and has no key', 'Write key=tenant,key=tenant, or unset it');
   return keys;
+}
+
+function tokenOf(token: string | undefined): string | undefined {
+  if (token === undefined || /^\S{16,256}$/.test(token)) return token;
+  throw optionError(
+    'TIERKV_OPERATOR_TOKEN',
+    'is not 16 to 256 characters without spaces',
+    'Make one with: openssl rand -hex 32',
+  );
 }
 
 function headerOf(name: string | undefined): string | undefined {

@@ -14,6 +14,8 @@ import { type CacheConfig, Engine } from '../engine/index.ts';
 import { AccessLog } from './accessLog.ts';
 import { makeApp } from './app.ts';
 import { Handoffs } from './handoffs.ts';
+import { metricsPage } from './metricsText.ts';
+import { makeOperators } from './operators.ts';
 import { asOptionError, optionError, type ServerOptions } from './options.ts';
 
 /** How long the last bytes of answers may take at the stop. */
@@ -23,6 +25,9 @@ export class Serving {
   readonly engine: Engine;
   readonly app: FastifyInstance;
   readonly url: string;
+  /** Metrics, dashboard and hand-offs, for its operator. */
+  readonly operators: FastifyInstance;
+  readonly operatorsUrl: string;
   /** What it does with the legs of requests that two servers answer. */
   readonly handoffs: Handoffs | undefined;
   readonly #options: ServerOptions;
@@ -32,12 +37,16 @@ export class Serving {
     engine: Engine,
     app: FastifyInstance,
     url: string,
+    operators: FastifyInstance,
+    operatorsUrl: string,
     options: ServerOptions,
     handoffs: Handoffs | undefined,
   ) {
     this.engine = engine;
     this.app = app;
     this.url = url;
+    this.operators = operators;
+    this.operatorsUrl = operatorsUrl;
     this.#options = options;
     this.handoffs = handoffs;
   }
@@ -54,11 +63,17 @@ export class Serving {
     const { apiKeys, maxWaiting, host, port, name, allowedOrigins } = options;
     if (options.steps !== undefined) requireWritable(options.steps); // better now than at the end
     await requireFree(host, port);
+    const { operatorPort, operatorToken } = options;
+    const operatorHost = operatorToken === undefined ? '127.0.0.1' : host;
+    if (operatorPort !== 0) await requireFree(operatorHost, operatorPort, '--operator-port');
     const accessLog = options.accessLog === undefined ? undefined : new AccessLog(options.accessLog, log);
     const engine = await openEngine(options, log, device);
     const handoffs = await openHandoffs(engine, options, log);
+    const metrics = metricsPage(engine, name);
+    const operators = makeOperators(engine, { model: name, metrics, token: operatorToken, handoffs });
     const app = makeApp(engine, {
       model: name,
+      metrics,
       apiKeys,
       maxWaiting,
       allowedOrigins,
@@ -68,10 +83,11 @@ export class Serving {
       ...(options.tenantHeader === undefined ? {} : { tenantHeader: options.tenantHeader }),
     });
     try {
+      const operatorsUrl = await operators.listen({ host: operatorHost, port: operatorPort });
       const url = await app.listen({ host, port });
-      return new Serving(engine, app, url, options, handoffs);
+      return new Serving(engine, app, url, operators, operatorsUrl, options, handoffs);
     } catch (error) {
-      await app.close();
+      await Promise.all([app.close(), operators.close()]);
       await handoffs?.close();
       await engine.close();
       throw listenError(error, host, port);
@@ -86,7 +102,7 @@ export class Serving {
 
   async #stop(): Promise<number> {
     const { steps, directory, graceMs } = this.#options;
-    const closing = this.app.close();
+    const closing = Promise.all([this.app.close(), this.operators.close()]);
     for (let waited = 0; this.engine.size > 0 && waited < graceMs; waited += 20) await sleep(20);
     await this.handoffs?.close();
     try {
@@ -95,6 +111,7 @@ export class Serving {
       // Answers that were cut are told so; a client that does not read is not waited for.
       await Promise.race([closing, sleep(farewellMs, undefined, { ref: false })]);
       this.app.server.closeAllConnections();
+      this.operators.server.closeAllConnections();
       await closing;
       if (steps !== undefined)
         fs.writeFileSync(steps, this.engine.steps.csv('server', nodePath.join(directory, 'config.json')));
@@ -186,7 +203,7 @@ function requireWritable(path: string): void {
 }
 
 /** Told at once, and not when the device is open and the model is loaded. @throws TKV_CONFIG */
-async function requireFree(host: string, port: number): Promise<void> {
+async function requireFree(host: string, port: number, option = '--port'): Promise<void> {
   const server = createServer();
   try {
     await new Promise<void>((resolve, reject) => {
@@ -194,25 +211,25 @@ async function requireFree(host: string, port: number): Promise<void> {
       server.listen({ host, port }, resolve);
     });
   } catch (error) {
-    throw listenError(error, host, port);
+    throw listenError(error, host, port, option);
   }
   await new Promise((resolve) => server.close(resolve));
 }
 
-function listenError(error: unknown, host: string, port: number): unknown {
+function listenError(error: unknown, host: string, port: number, option = '--port'): unknown {
   const { code, syscall } = error as NodeJS.ErrnoException;
   if (code === undefined || syscall === undefined) return error;
   if (code === 'EADDRINUSE') {
     const problem = `is ${port}, at which another program listens on ${host}`;
     return optionError(
-      '--port',
+      option,
       problem,
       'Stop that one, or give another port; 0 takes any that is free',
       error,
     );
   }
   if (code === 'EACCES') {
-    return optionError('--port', `is ${port}, which this user may not take`, 'Give one above 1023', error);
+    return optionError(option, `is ${port}, which this user may not take`, 'Give one above 1023', error);
   }
   const remedy = 'Give a name or an address of this machine, such as 127.0.0.1';
   return optionError('--host', `is ${host}, at which this machine cannot listen (${code})`, remedy, error);

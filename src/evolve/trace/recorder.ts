@@ -338,11 +338,11 @@ class Transfers {
 
   /** Moves since the instance's previous step; zeros where nothing moved. */
   stepped({ instance, startUs, transferUs }: StepSpan): TransferRecord {
-    const { sent, reloads, thrashing } = this.#simulation?.instances[instance]?.engine.counters ?? {
+    const { sent, reloads, thrashed } = this.#simulation?.instances[instance]?.engine.counters ?? {
       ...nothing,
-      thrashing: 0,
+      thrashed: 0,
     };
-    const now = { sent, reloads, thrashed: Math.round(thrashing * reloads) };
+    const now = { sent, reloads, thrashed };
     const before = this.#moved[instance] ?? nothing;
     this.#moved[instance] = now;
     return {

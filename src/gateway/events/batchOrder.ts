@@ -10,7 +10,8 @@
  * these), or the whole state under the number of its last message (tierkv: it begins with `cleared` by itself).
  * So number 0 asks for all that there is.
  *
- * Within one life of a publisher live numbers grow. A live number that does not is of a publisher that began again.
+ * Within one life of a publisher live numbers grow. A live number that does not is of a publisher that began again. So is any
+ * number behind a connection that was lost, for all that is known: silence does not say that it is the same one.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -80,6 +81,26 @@ export class BatchOrder {
   /** Asks for all that there is, if anything can be had again. */
   resync(): void {
     if (this.#parts.ask !== undefined) this.#ask(0n);
+  }
+
+  /**
+   * The connection to the publisher was lost: what answers at its address next may be another process, whose numbers may go
+   * on where the ones of before ended. Nothing but the whole state says what it holds.
+   */
+  connectionLost(): void {
+    this.#waiting = [];
+    this.#waitingBlocks = 0;
+    this.#lastLive = null;
+    if (this.#last === null) {
+      if (this.#asked !== null) this.resync();
+      return;
+    }
+    this.#count('gaps');
+    if (this.#parts.ask !== undefined) this.#ask(0n);
+    else {
+      this.#clear('gap', this.#last);
+      this.#last = null;
+    }
   }
 
   live(batch: KVEventBatch): void {

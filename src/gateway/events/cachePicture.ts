@@ -5,6 +5,10 @@
  * - A block whose parent is not known yet waits for it, and counts for nothing until then.
  * - A block that is in no medium stays as a link while blocks behind it are there: they can be reached again when it
  *   comes back.
+ * - vLLM, which names the kind of its layers, tells of each copy of a block that it makes, and of each that it gives up: the
+ *   block lies in a medium until the last copy there is gone. Other publishers tell of a block, perhaps more than once.
+ * - Layers with a sliding window need the last blocks of a prefix alone. Their publisher frees those before, and the prefix
+ *   can be used all the same.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -36,7 +40,8 @@ interface PictureBlock {
   readonly waitsFor: string | null;
   /** Its tokens, as `tokensKey` writes them. */
   readonly key: string;
-  readonly media: Set<string>;
+  /** Copies in each medium. */
+  readonly media: Map<string, number>;
   readonly children: Map<string, PictureBlock>;
 }
 
@@ -86,23 +91,35 @@ export class CachePicture {
     }
   }
 
-  /** The leading blocks of a prompt. Where there are layer groups, the blocks that all of them have. */
+  /**
+   * The leading blocks of a prompt. Where there are layer groups, the blocks that all of them can go on from: all blocks of
+   * one that attends to all tokens, and the last ones of one with a window.
+   */
   match(tokenIds: readonly number[], names: PictureNames = {}): PictureMatch {
-    let least: GroupMatch | undefined;
-    for (const group of this.#groups.values()) {
-      const found = group.match(tokenIds, names, this.#blockTokens);
-      if (least === undefined) least = found;
-      else {
-        least.blocks = Math.min(least.blocks, found.blocks);
-        least.tokens = Math.min(least.tokens, found.tokens);
-        for (const medium of [...least.byMedium.keys(), ...found.byMedium.keys()]) {
-          const both = Math.min(least.byMedium.get(medium) ?? 0, found.byMedium.get(medium) ?? 0);
-          least.byMedium.set(medium, both);
+    const groups = [...this.#groups.values()];
+    const chains = groups.map((group) => group.chain(tokenIds, names, this.#blockTokens));
+    const most = Math.max(0, ...chains.map(({ media }) => media.length));
+    const usable = (lies: (media: readonly string[]) => boolean): number => {
+      let blocks = most;
+      // a shorter prefix may need a block that a longer one does not: go down until all groups agree
+      for (let last = -1; last !== blocks; ) {
+        last = blocks;
+        for (const [i, { media }] of chains.entries()) {
+          const needed = groups[i].blocksNeeded(this.#blockTokens);
+          blocks = longest(media, blocks, needed, lies);
         }
       }
-    }
-    if (least === undefined) return { blocks: 0, tokens: 0, byMedium: {} };
-    return { ...least, byMedium: Object.fromEntries(least.byMedium) };
+      return blocks;
+    };
+    const blocks = usable((media) => media.length > 0);
+    const media_ = new Set(chains.flatMap(({ media }) => media.flat()));
+    const byMedium = [...media_].map((name) => [name, usable((media) => media.includes(name))] as const);
+    const tails = chains.map(({ tailAt: tail }) => tail(blocks));
+    return {
+      blocks,
+      tokens: blocks * this.#blockTokens + (tails.length === 0 ? 0 : Math.min(...tails)),
+      byMedium: Object.fromEntries(byMedium.filter(([, found]) => found > 0)),
+    };
   }
 
   /**
@@ -110,7 +127,7 @@ export class CachePicture {
    * layer groups, of the first one.
    */
   places(tokenIds: readonly number[], names: PictureNames = {}): readonly (readonly string[])[] {
-    return this.#groups.get(0)?.walk(tokenIds, names, this.#blockTokens).places ?? [];
+    return this.#groups.get(0)?.places(tokenIds, names, this.#blockTokens) ?? [];
   }
 
   #groupOf(group: number | null): PictureGroup {
@@ -124,10 +141,35 @@ export class CachePicture {
   }
 }
 
-interface GroupMatch {
-  blocks: number;
-  tokens: number;
-  byMedium: Map<string, number>;
+/** What a group has of a prompt. */
+interface GroupChain {
+  /** Media of each leading block, empty for one that is a link alone, as far as the chain is known. */
+  readonly media: readonly (readonly string[])[];
+  /** Tokens of the longest partial block behind a number of blocks. */
+  readonly tailAt: (blocks: number) => number;
+}
+
+/** The longest prefix of at most `most` blocks whose last ones lie somewhere. @param needed last blocks; Infinity for all */
+function longest(
+  media: readonly (readonly string[])[],
+  most: number,
+  needed: number,
+  lies: (media: readonly string[]) => boolean,
+): number {
+  let best = 0;
+  let run = 0;
+  for (let block = 0; block < Math.min(most, media.length); block++) {
+    run = lies(media[block]) ? run + 1 : 0;
+    if (run >= Math.min(needed, block + 1)) best = block + 1;
+    else if (needed === Infinity) break;
+  }
+  return best;
+}
+
+function addCopy(block: PictureBlock, { medium, layers }: KVBlocksStored): void {
+  const name = medium ?? MEDIUM_DEFAULT;
+  const copies = block.media.get(name) ?? 0;
+  block.media.set(name, layers === null ? Math.max(1, copies) : copies + 1);
 }
 
 class PictureGroup {
@@ -135,16 +177,24 @@ class PictureGroup {
   readonly #blocks: Map<string, PictureBlock> = new Map();
   /** Blocks whose parent is not known yet, by its hash. */
   readonly #orphans: Map<string, Set<PictureBlock>> = new Map();
+  /** Tokens that its layers attend to; Infinity for all. */
+  #window = Infinity;
   unnamed = 0;
 
+  /** Last blocks of a prefix that must lie somewhere for the next token; Infinity for all. */
+  blocksNeeded(blockTokens: number): number {
+    return Math.ceil((this.#window - 1) / Math.max(1, blockTokens));
+  }
+
   store(event: KVBlocksStored): void {
-    const { hashes, parent, tokenIds, blockTokens, medium, loraName, salt, extraKeys } = event;
+    if (event.window !== undefined && event.window !== null && event.window > 0) this.#window = event.window;
+    const { hashes, parent, tokenIds, blockTokens, loraName, salt, extraKeys } = event;
     if (tokenIds.length < hashes.length * blockTokens) {
       // A block that is known needs no tokens to be in one more medium.
       for (const hash of hashes) {
         const known = this.#blocks.get(hash);
         if (known === undefined) this.unnamed++;
-        else known.media.add(medium ?? MEDIUM_DEFAULT);
+        else addCopy(known, event);
       }
       return;
     }
@@ -153,7 +203,7 @@ class PictureGroup {
       const more = moreKey(extraKeys?.[i], salt, loraName);
       const key = tokensKey(tokenIds, i * blockTokens, blockTokens, more);
       const block = this.#blocks.get(hash) ?? this.#add(hash, before, key, rootName(salt, loraName));
-      block.media.add(medium ?? MEDIUM_DEFAULT);
+      addCopy(block, event);
       before = hash;
     });
   }
@@ -169,54 +219,58 @@ class PictureGroup {
     for (const hash of hashes) {
       const block = this.#blocks.get(hash);
       if (block === undefined) continue;
-      block.media.delete(medium ?? MEDIUM_DEFAULT);
+      const name = medium ?? MEDIUM_DEFAULT;
+      const copies = block.media.get(name) ?? 0;
+      if (copies > 1) block.media.set(name, copies - 1);
+      else block.media.delete(name);
       this.#drop(block);
     }
   }
 
-  match(tokenIds: readonly number[], names: PictureNames, blockTokens: number): GroupMatch {
-    const byMedium = new Map<string, number>();
-    const { places, tailTokens } = this.walk(tokenIds, names, blockTokens);
-    places.forEach((media, block) => {
-      for (const medium of media) if ((byMedium.get(medium) ?? 0) === block) byMedium.set(medium, block + 1);
-    });
-    return { blocks: places.length, tokens: places.length * blockTokens + tailTokens, byMedium };
+  /** Media of each leading block that lies in some medium. */
+  places(tokenIds: readonly number[], names: PictureNames, blockTokens: number): string[][] {
+    const { media } = this.chain(tokenIds, names, blockTokens);
+    const end = media.findIndex((each) => each.length === 0);
+    return (end === -1 ? media : media.slice(0, end)).map((each) => [...each]);
   }
 
-  /** Media of each leading block, and tokens of the longest partial block behind them. */
-  walk(
+  chain(
     tokenIds: readonly number[],
     { salt = null, loraName = null, extraKeys }: PictureNames,
     blockTokens: number,
-  ): { readonly places: string[][]; readonly tailTokens: number } {
-    const places: string[][] = [];
-    let at = this.#roots.get(rootName(salt, loraName));
-    if (at === undefined || blockTokens === 0) return { places, tailTokens: 0 };
-    for (;;) {
-      const from = places.length * blockTokens;
-      const more = moreKey(extraKeys?.[places.length], salt, loraName);
-      const isFull = from + blockTokens <= tokenIds.length;
-      const next: PictureBlock | undefined = isFull
-        ? at.children.get(tokensKey(tokenIds, from, blockTokens, more))
-        : undefined;
-      if (next === undefined || next.media.size === 0) {
-        return { places, tailTokens: tailAt(at, tokenIds.slice(from, from + blockTokens), more) };
-      }
-      places.push([...next.media]);
-      at = next;
+  ): GroupChain {
+    const root = this.#roots.get(rootName(salt, loraName));
+    if (root === undefined || blockTokens === 0) return { media: [], tailAt: () => 0 };
+    const nodes = [root];
+    const moreAt = (block: number): string => moreKey(extraKeys?.[block], salt, loraName);
+    for (let from = 0; from + blockTokens <= tokenIds.length; from += blockTokens) {
+      const key = tokensKey(tokenIds, from, blockTokens, moreAt(nodes.length - 1));
+      const next = nodes[nodes.length - 1].children.get(key);
+      if (next === undefined) break;
+      nodes.push(next);
     }
+    return {
+      media: nodes.slice(1).map((node) => [...node.media.keys()]),
+      tailAt: (blocks) => {
+        const from = blocks * blockTokens;
+        const node = nodes.at(blocks);
+        return node === undefined
+          ? 0
+          : tailAt(node, tokenIds.slice(from, from + blockTokens), moreAt(blocks));
+      },
+    };
   }
 
   count(counts: Map<string, number>): void {
     for (const { media } of this.#blocks.values()) {
-      for (const medium of media) counts.set(medium, (counts.get(medium) ?? 0) + 1);
+      for (const medium of media.keys()) counts.set(medium, (counts.get(medium) ?? 0) + 1);
     }
   }
 
   #add(hash: string, parentHash: string | null, key: string, root: string): PictureBlock {
     const parent = parentHash === null ? this.#root(root) : this.#blocks.get(parentHash);
     const waitsFor = parent === undefined ? parentHash : null;
-    const block: PictureBlock = { hash, parent, waitsFor, key, media: new Set(), children: new Map() };
+    const block: PictureBlock = { hash, parent, waitsFor, key, media: new Map(), children: new Map() };
     this.#blocks.set(hash, block);
     if (waitsFor !== null) {
       const waiting = this.#orphans.get(waitsFor);
@@ -240,7 +294,7 @@ class PictureGroup {
         parent: undefined,
         waitsFor: null,
         key: '',
-        media: new Set(),
+        media: new Map(),
         children: new Map(),
       };
       this.#roots.set(name, root);

@@ -144,6 +144,9 @@ class Subscription implements KVEventSubscription {
       maxMessageSize: MESSAGE_BYTES_MAX,
       linger: 0,
     });
+    this.#socket.events.on('disconnect', () => {
+      if (!this.#isClosed) this.#order.connectionLost();
+    });
     this.#socket.connect(settings.endpoint);
     this.#socket.subscribe(settings.topic);
     this.#order.resync();

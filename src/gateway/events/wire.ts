@@ -29,6 +29,8 @@ export interface KVBlocksStored {
   readonly group: number | null;
   /** Kind of the group's layers, as the publisher calls it: `full_attention` and others; null where it does not say. */
   readonly layers: string | null;
+  /** Tokens that the group's layers attend to, where these are the last ones alone; left out or null for all. */
+  readonly window?: number | null;
   readonly loraName: string | null;
   /** Who may find the blocks, beside the tokens: vLLM's `cache_salt`. Null for all. */
   readonly salt: string | null;
@@ -326,6 +328,7 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
   const extraKeys = orNull(fields.extra_keys, (keys) =>
     list(keys, 'extra_keys').map((one) => orNull(one, (of) => list(of, 'extra_keys'))),
   );
+  const window = orNull(fields.kv_cache_spec_sliding_window, (one) => integer(one, 'a sliding window'));
   return {
     type: 'stored',
     hashes,
@@ -335,6 +338,7 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
     medium: orNull(fields.medium, text),
     group: orNull(fields.group_idx, (one) => integer(one, 'group_idx')),
     layers: orNull(fields.kv_cache_spec_kind, text),
+    ...(window === null ? {} : { window }),
     loraName,
     salt: orNull(fields.cache_salt, text) ?? saltIn(extraKeys, loraName),
     extraKeys,

@@ -89,6 +89,11 @@ export class RetentionPolicy implements EvictionPolicy {
     return hints.named(tier, victim === -1 ? hints.kept.firstOfClass(tier, sizeClass) : victim);
   }
 
+  /** Whether a hint keeps the replica where it is, so that need alone takes it, and no mover that was not asked. */
+  keeps(replica: number): boolean {
+    return this.#hints?.isKept(replica) ?? false;
+  }
+
   /** Without replicas to be dropped first: they are few, and copying them down would be wasted. */
   upcoming(tier: number, count: number): number[] {
     if (this.#policy.upcoming !== undefined) return this.#policy.upcoming(tier, count);
@@ -239,6 +244,10 @@ class Hints {
     const stayUs = this.#world.nowUs() - enteredUs;
     const mean = this.#stayUs[tier];
     this.#stayUs[tier] = mean === 0 ? stayUs : mean * (1 - STAY_WEIGHT) + stayUs * STAY_WEIGHT;
+  }
+
+  isKept(replica: number): boolean {
+    return this.kept.has(replica) && this.#dueUs[replica] > this.#world.nowUs();
   }
 
   keepsTooMuch(tier: number): boolean {

@@ -26,7 +26,7 @@ import {
   setIncomingResident,
   stopWaitingBelow,
 } from './jobs.ts';
-import { accepts, affords, createDemotion, giveUp, makeRoom, roomForSaved } from './residency.ts';
+import { accepts, affords, createDemotion, giveUp, isKept, makeRoom, roomForSaved } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**
@@ -110,7 +110,7 @@ function createLoad(
     return row;
   }
   counters.reloads[from === -1 ? fastestIncomingBelow(core, content, TOP) : replicas.tierOf(from)]++;
-  if (core.nowUs - contents.offloadedAtUs[content] <= core.config.thrashingWindowUs) counters.thrashed++;
+  if (core.nowUs - contents.offloadedAtUs[content] < core.config.thrashingWindowUs) counters.thrashed++;
   return row;
 }
 
@@ -232,8 +232,12 @@ export function failReaders(core: Core, replica: number): void {
 function noteSpeculative(core: Core, row: number): void {
   const { jobs, speculativeLoads } = core;
   const priority = jobs.priority[row];
-  const isBesideAll = priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
-  if (jobs.targetTier[row] === TOP && isBesideAll) speculativeLoads.add(jobs.idOf(row));
+  if (jobs.targetTier[row] === TOP && isUnasked(priority)) speculativeLoads.add(jobs.idOf(row));
+}
+
+/** Whether no caller waits for moves of this priority, or asked for them: prefetches and migration. */
+function isUnasked(priority: number): boolean {
+  return priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
 }
 
 /** Whether the load may be cancelled for the owner. Loads of others within a quota may not. */
@@ -261,6 +265,16 @@ export function lackingBytes(core: Core, bytes: number, owner: number): number {
   const kept = core.quotas?.protectedFrom(owner, TOP) ?? 0;
   const fixed = core.residentBytes[TOP] - core.cachedBytes[TOP] + kept;
   return Math.max(0, fixed + bytes - core.pools[TOP].shape.capacityBytes);
+}
+
+/** Replicas of HBM that the sequence alone holds: they can be evicted once it lets them go. */
+export function heldAlone({ replicas }: Core, { replica, length }: Sequence): ReadonlySet<number> {
+  const holds = new Map<number, number>();
+  for (let i = 0; i < length; i++) {
+    const held = replica[i];
+    if (held !== -1 && held < replicas.base[TOP + 1]) holds.set(held, (holds.get(held) ?? 0) + 1);
+  }
+  return new Set([...holds].filter(([held, count]) => replicas.refs[held] === count).map(([held]) => held));
 }
 
 /** Cancels speculative loads until `bytes` more of the owner fit: first the loads that the driver has not seen. */
@@ -296,17 +310,19 @@ export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
  *   pending   a job was bringing it there already
  *   absent    no tier has it
  *   full      the tier has no room for it, or no job is to be had
+ *   kept      a quota or a hint keeps it in a faster tier, and no caller asked for the move
  */
-export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full'] as const;
+export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full', 'kept'] as const;
 export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
  * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above without a holder are
  * given up once the copy has arrived, so that a transfer that fails loses nothing; replicas that sequences hold stay
- * until they are released and evicted.
+ * until they are released and evicted. What is kept above goes down when its owner asks, and not for a mover.
  */
 export function moveContent(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
   if (content === -1) return 'absent';
+  if (mustStayAbove(core, content, tier, priority)) return 'kept';
   if (core.readyIn(content, tier) !== -1) {
     giveUpAbove(core, content, tier);
     return 'there';
@@ -327,7 +343,9 @@ function moveUp(
   priority: JobPriority,
 ): MoveAnswer {
   const bytes = core.unitBytes(core.contents.sizeClass[content]);
-  if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
+  const kept = core.quotas?.protectedFrom(core.contents.owner[content], tier) ?? 0;
+  const fixed = core.residentBytes[tier] - core.cachedBytes[tier] + kept;
+  if (fixed + bytes > core.capacityBytes[tier]) return 'full';
   const row = createLoad(core, content, source, tier, priority);
   if (row === -1) return 'full';
   noteSpeculative(core, row);
@@ -350,6 +368,17 @@ function moveDown(
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
+}
+
+/** Whether a copy above `tier` is kept there, and no caller asked for the move that would give it up. */
+export function mustStayAbove(core: Core, content: number, tier: number, priority: number): boolean {
+  const { replicas } = core;
+  if (!isUnasked(priority)) return false;
+  for (let replica = core.fastestReady(content, TOP); replica !== -1; replica = replicas.alias[replica]) {
+    const position = replicas.tierOf(replica);
+    if (position < tier && isKept(core, replica, position)) return true;
+  }
+  return false;
 }
 
 /** The copies above that no sequence holds give up their room to the one in `tier`. */
@@ -463,6 +492,7 @@ export function openBlock(core: Core, sequence: Sequence, i: number, sizeClass: 
   if (replica !== -1) {
     core.setResident(replica, 1);
     core.replicas.become(replica, ReplicaState.OPEN);
+    core.openings.opened(replica);
     core.hold(replica);
     sequence.replica[i] = replica;
     sequence.state[i] = Entry.OPEN;
@@ -528,10 +558,18 @@ export function sealBlock(
 // that its sequence can read or write.
 
 /**
- * The caller has made sure that the block can be copied and that the copy fits. @returns false when no job is
- * to be had
+ * The caller has made sure that the block can be copied and that the copy fits.
+ * @param tokens from the block's front that are the new owner's too
+ * @returns false when no job is to be had
  */
-export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, into: number): boolean {
+export function copyBlock(
+  core: Core,
+  from: Sequence,
+  at: number,
+  to: Sequence,
+  into: number,
+  tokens: number,
+): boolean {
   const { jobs, replicas } = core;
   const source = from.replica[at];
   const sizeClass = core.sizeClassOf(source, TOP);
@@ -540,6 +578,7 @@ export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, 
   jobs.source[row] = source;
   jobs.sourceGeneration[row] = core.generationOf(source);
   replicas.readers[source]++;
+  core.openings.copies(row, from, at, tokens);
   core.counters.copies++;
   const held = to.replica[into];
   forget(core, to, into);

@@ -79,7 +79,7 @@ export interface ManagerConfig extends TierSizes {
   leavingShare?: number;
   /** Microseconds after which `tick` gives up a job that has not ended. Default: never. */
   transferDeadlineUs?: number;
-  /** A reload within this many microseconds of the block's offload counts as thrashing. Default 1000. */
+  /** A reload fewer microseconds than this after the block's own offload counts as thrashing. Default 1000. */
   thrashingWindowUs?: number;
   /**
    * Whether equal keys mean equal prefixes, as those of a key chain do. Set it to false for ids from outside

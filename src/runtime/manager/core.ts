@@ -21,11 +21,12 @@ import { ReplicaState, ReplicaTable } from '../tables/replicaTable.ts';
 import { PageCensus, SlotPool } from '../tables/slotPool.ts';
 import type { TableMemory } from '../tables/tableMemory.ts';
 import { JobQueue } from '../tier/driver.ts';
-import type { Outcome } from '../tier/tier.ts';
+import { type Outcome, TOP } from '../tier/tier.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
 import type { ManagerObserver } from './observer.ts';
 import { Pace, WriteBudget } from './offloadPolicies.ts';
+import { Openings } from './openings.ts';
 import type { OwnerQuotas } from './ownerQuotas.ts';
 import { type Sequence, type SequenceId, SpareArrays } from './sequence.ts';
 
@@ -80,6 +81,7 @@ export class Core {
   /** By tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
+  readonly openings: Openings;
   readonly sink: DecisionSink | null;
   listener: ManagerListener = {};
   /** Null while there is nothing that watches. */
@@ -160,6 +162,7 @@ export class Core {
       writeBudget === undefined ? null : new WriteBudget(writeBudget, capacityBytes),
     );
     this.counters = new Counters(this.tiers);
+    this.openings = new Openings(this, this.replicas, (replica) => this.sizeClassOf(replica, TOP));
   }
 
   // Where a content is.
@@ -222,11 +225,17 @@ export class Core {
     const replica = this.replicas.base[tier] + slot;
     this.replicas.reach(replica);
     const { owner: owners } = this.replicas;
-    this.replicas.foreign[replica] = owners[replica] === owner && owner !== this.config.sharedOwner ? 0 : 1;
+    this.replicas.foreign[replica] = owners[replica] === owner && this.#isOneTenant(owner) ? 0 : 1;
     owners[replica] = owner;
     this.replicas.become(replica, ReplicaState.RESERVED);
     this.logReplica(DecisionOp.RESERVE, replica);
     return replica;
+  }
+
+  /** Owner 0 has what no tenant is known of, once tenants are told apart. */
+  #isOneTenant(owner: number): boolean {
+    const { owners, sharedOwner } = this.config;
+    return owner !== sharedOwner && (owner !== 0 || owners === 1);
   }
 
   /**

@@ -6,7 +6,7 @@
 
 import { JobKind, JobState } from '../tables/jobTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
-import { failReaders, giveUpAbove, serveWaiters } from './blocks.ts';
+import { failReaders, giveUpAbove, mustStayAbove, serveWaiters } from './blocks.ts';
 import type { Core } from './core.ts';
 import { cancelWaiting, firstClaim, grantClaims, start } from './jobs.ts';
 import { evictFor, makeRoom, offload } from './residency.ts';
@@ -38,7 +38,8 @@ export function serveEnded(core: Core): void {
     const content = jobs.content[row];
     serveWaiters(core, row);
     if (jobs.frees[row] === 1 && jobs.outcome[row] === Outcome.LOADED) {
-      giveUpAbove(core, content, jobs.targetTier[row]);
+      const tier = jobs.targetTier[row];
+      if (!mustStayAbove(core, content, tier, jobs.priority[row])) giveUpAbove(core, content, tier);
     }
     if (content !== -1 && jobs.targetTier[row] !== TOP)
       feedWaitingLoad(core, content, jobs.outcome[row] as Outcome);

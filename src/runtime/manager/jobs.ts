@@ -56,6 +56,7 @@ function grant(core: Core, row: number, replica: number): void {
   }
   if (jobs.kind[row] === JobKind.OPEN) {
     replicas.become(replica, ReplicaState.OPEN);
+    core.openings.opened(replica);
     core.end(row, Outcome.LOADED);
   } else if (jobs.source[row] !== -1) {
     start(core, row);
@@ -178,6 +179,7 @@ function finishCopy(core: Core, row: number, target: number, outcome: Outcome): 
   if (outcome === Outcome.LOADED) {
     core.replicas.become(target, ReplicaState.OPEN);
     core.replicas.foreign[target] = 0;
+    core.openings.copied(row, target);
   } else discard(core, target, outcome);
   releaseSource(core, row, outcome);
   core.end(row, outcome);

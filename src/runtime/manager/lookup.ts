@@ -17,6 +17,7 @@ import type { Tier } from '../tier/tier.ts';
 import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { fastestIncoming, fastestIncomingBelow } from './jobs.ts';
+import { isKept } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 export interface Match {
@@ -260,6 +261,8 @@ export interface BlockPlace {
   readonly holders: number;
   /** Whether its bytes are the sequence's own and differ from the bytes of its key elsewhere. */
   readonly diverged: boolean;
+  /** Whether a quota or a hint keeps it in its tier. */
+  readonly isKept: boolean;
 }
 
 export function placeOf(core: Core, replica: number): BlockPlace {
@@ -271,6 +274,7 @@ export function placeOf(core: Core, replica: number): BlockPlace {
     sizeClass: core.sizeClassOf(replica, position),
     holders: core.replicas.refs[replica],
     diverged: core.replicas.state[replica] === ReplicaState.PRIVATE,
+    isKept: isKept(core, replica, position),
   };
 }
 
@@ -340,6 +344,8 @@ export interface CachedBlock {
   readonly key: Uint32Array;
   readonly sizeBytes: number;
   readonly use: UseHistory;
+  /** Whether a quota or a hint keeps it in its tier: it does not go down. */
+  readonly isKept: boolean;
 }
 
 export interface CachedBlocks {
@@ -367,6 +373,7 @@ export function cachedBlocks(core: Core, tier: number, fromSlot: number, slots: 
       key: contents.key(content),
       sizeBytes: core.unitBytes(core.sizeClassOf(replica, tier)),
       use: use === null ? unknownUse : use.of(content),
+      isKept: isKept(core, replica, tier),
     });
   }
   return { blocks, nextSlot: slot };

@@ -11,7 +11,6 @@ import type { Digest } from '../digest.ts';
 import { requireInteger, TierKVError } from '../errors.ts';
 import type { Retention } from '../eviction/evictionPolicy.ts';
 import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
-import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, type JobRoute, JobState, type Transfer } from '../tables/jobTable.ts';
@@ -23,6 +22,7 @@ import {
   cancelSpeculative,
   copyBlock,
   fail,
+  heldAlone,
   joinSpeculative,
   lackingBytes,
   loadBlock,
@@ -79,12 +79,14 @@ import {
   type TierLoss,
 } from './loss.ts';
 import { type ManagerObserver, observersAsOne } from './observer.ts';
+import type { Openings } from './openings.ts';
 import { evict, holdersIn, keepBlockIn, requireQuotaFits, sendDown, setQuota } from './residency.ts';
 import {
   Entry,
   LoadedBlock,
   OpenBlock,
   type ReadableBlock,
+  requireOwn,
   SealingBlock,
   Sequence,
   type SequenceId,
@@ -309,10 +311,22 @@ export class KVManager {
    * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM
    * once those are pinned: the check before `open`, `load` and `allocate` for callers that want all or
    * nothing.
+   * @param inPlaceOf a sequence that gives its blocks up for it
    */
-  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0, owner = 0): boolean {
+  canOpen(
+    keys: Uint32Array,
+    matched: number,
+    units: number,
+    sizeClass = 0,
+    owner = 0,
+    inPlaceOf?: Sequence,
+  ): boolean {
+    const core = this.#core;
     const found = this.#match(keys, matched);
-    return this.canAllocate(units - this.#heldAlready(found), sizeClass, owner);
+    const given = inPlaceOf === undefined ? undefined : heldAlone(core, inPlaceOf);
+    let bytes = (units - this.#heldAlready(found, given)) * core.unitBytes(sizeClass);
+    for (const replica of given ?? []) bytes -= core.unitBytes(core.sizeClassOf(replica, TOP));
+    return this.hasRoomFor(bytes, owner);
   }
 
   /** Bytes of HBM that the sequence of `canOpen` would take beside what is held there already. */
@@ -326,13 +340,13 @@ export class KVManager {
     return speculativeBytes(this.#core, owner);
   }
 
-  /** Of the blocks just matched, those in HBM that other sequences hold anyway. */
-  #heldAlready(matched: number): number {
+  /** Of the blocks just matched, those in HBM that sequences hold anyway. @param given up by the one that holds them */
+  #heldAlready(matched: number, given?: ReadonlySet<number>): number {
     const core = this.#core;
     let held = 0;
     for (let i = 0; i < matched; i++) {
       const ready = core.readyIn(this.#found[i], TOP);
-      if (ready !== -1 && core.replicas.refs[ready] > 0) held++;
+      if (ready !== -1 && core.replicas.refs[ready] > 0 && given?.has(ready) !== true) held++;
     }
     return held;
   }
@@ -410,7 +424,7 @@ export class KVManager {
     this.requireOwn(sequence);
     if (sequence.state[i] !== Entry.OPEN) return undefined;
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
-    return new OpenBlock(slot, generation, sizeClass, this.#core.replicas.foreign[sequence.replica[i]] === 1);
+    return new OpenBlock(slot, generation, sizeClass);
   }
 
   /**
@@ -448,14 +462,7 @@ export class KVManager {
    * @throws TKV_INPUT unless this manager opened the table: the numbers of another manager mean other blocks
    */
   requireOwn(sequence: Sequence): void {
-    if (sequence instanceof Sequence && sequence.belongsTo(this.#core)) return;
-    const problem =
-      sequence instanceof Sequence
-        ? 'sequence belongs to another manager'
-        : `sequence must be what open gave, and it is ${described(sequence)}`;
-    throw new TierKVError('TKV_INPUT', `${problem}. Pass a sequence that this manager opened.`, {
-      field: 'sequence',
-    });
+    requireOwn(sequence, this.#core);
   }
 
   // A block table is filled: opened with what is found, the rest loaded, allocated, copied or computed, and
@@ -671,10 +678,11 @@ export class KVManager {
    * Block `into` of `to`, vacant until now, becomes a private copy of block `at` of `from`: WAITING, then
    * OPEN once its bytes are in place. For forks; where both name the same block, it is replaced by a private
    * copy of itself, for rollbacks into a sealed block. Work that the device was given before is in the copy.
+   * @param tokens from the block's front that are the new owner's too, and need not be written again
    * @returns false, with nothing changed, when it does not fit HBM beside what is held there
    * @throws TKV_STATE when the source is not in HBM or the target is not vacant
    */
-  copy(from: Sequence, at: number, to: Sequence, into: number, nowUs: number): boolean {
+  copy(from: Sequence, at: number, to: Sequence, into: number, nowUs: number, tokens = 0): boolean {
     const core = this.#core;
     this.#live(from);
     this.#live(to);
@@ -689,7 +697,7 @@ export class KVManager {
     if (!this.canAllocate(1, sizeClass, to.owner)) return this.#refuse(to.id, into, into + 1);
     cancelSpeculative(core, core.unitBytes(sizeClass), to.owner);
     to.extendTo(into + 1);
-    if (!copyBlock(core, from, at, to, into)) fail(core, to, into, Outcome.REFUSED);
+    if (!copyBlock(core, from, at, to, into, tokens)) fail(core, to, into, Outcome.REFUSED);
     this.#end();
     return true;
   }
@@ -698,6 +706,8 @@ export class KVManager {
    * The open blocks [from, to) hold their last token: `keys` has their keys from position `at` (in words).
    * The driver takes their digests after a device fence, then they are published.
    * @param tokens tokens of each block
+   * @throws TKV_STATE for a block that is not open, or was not written; TKV_DEVICE for one that an error may have hit.
+   * Nothing is sealed then
    */
   seal(
     sequence: Sequence,
@@ -719,6 +729,7 @@ export class KVManager {
         throw wrongState(i, 'is not open. Seal a block once, after it was allocated.');
       }
     }
+    core.openings.requireWritten(sequence, from, to, tokens);
     this.#now(nowUs, InputOp.SEAL, sequence.id);
     core.sink?.input(
       InputOp.SEAL,
@@ -729,12 +740,6 @@ export class KVManager {
     if (from < to) core.noteTokens(tokens);
     for (let i = from; i < to; i++) sealBlock(core, sequence, i, keys, at + (i - from) * 4, tokens);
     this.#end();
-  }
-
-  /** The open block's slot was cleared: nothing of another owner lies in it. */
-  cleared(sequence: Sequence, i: number): void {
-    this.requireOwn(sequence);
-    if (sequence.state[i] === Entry.OPEN) this.#core.replicas.foreign[sequence.replica[i]] = 0;
   }
 
   // A sequence keeps its blocks, gives them back, or ends.
@@ -1106,6 +1111,11 @@ export class KVManager {
     };
   }
 
+  /** What owners of open blocks were told to write: the rule by which blocks are sealed. */
+  get openings(): Openings {
+    return this.#core.openings;
+  }
+
   get openSequences(): number {
     return this.#core.sequences.size;
   }
@@ -1165,6 +1175,7 @@ export class KVManager {
   #end(freesRoom = false): void {
     const core = this.#core;
     drain(core, freesRoom);
+    core.openings.wipe();
     const { listener, settled } = core;
     if (freesRoom) listener.roomFreed?.();
     if (listener.settled === undefined) settled.length = 0;

@@ -127,22 +127,50 @@ export class OwnerQuotas {
   /**
    * The cached replica that goes for `bytes` more of the owner, or -1 when no replica may.
    * @param choice whom the eviction policy would name, and its owner; -1 for none
+   * @param isKept whether a hint keeps the replica: it goes after all others of its owner
    */
-  victim(tier: number, owner: number, bytes: number, choice: number, ownerOfChoice: number): number {
-    const over = this.#payers.oldest(tier);
-    if (over !== -1) return this.#cached.oldest(over);
+  victim(
+    tier: number,
+    owner: number,
+    bytes: number,
+    choice: number,
+    ownerOfChoice: number,
+    isKept: (replica: number) => boolean,
+  ): number {
+    const over = this.#firstPaying(tier, isKept);
+    if (over !== -1) return over;
     const own = owner === -1 ? -1 : owner * this.#tiers + tier;
     if (own !== -1) {
       const quota = this.#quotaBytes[own];
       const isOver = quota !== NONE && this.#ownedBytes[own] + bytes > quota;
-      if (isOver && this.#cached.size(own) > 0) return this.#cached.oldest(own);
+      if (isOver && this.#cached.size(own) > 0) {
+        return this.#notKept(own, isKept) ?? this.#cached.oldest(own);
+      }
     }
     if (choice !== -1 && (ownerOfChoice === owner || this.quotaBytes(ownerOfChoice, tier) === null)) {
       return choice;
     }
-    const open = this.#payers.oldest(this.#tiers + tier);
-    if (open !== -1) return this.#cached.oldest(open);
-    return own === -1 ? -1 : this.#cached.oldest(own);
+    const open = this.#firstPaying(this.#tiers + tier, isKept);
+    if (open !== -1 || own === -1) return open;
+    return this.#notKept(own, isKept) ?? this.#cached.oldest(own);
+  }
+
+  /** The replica with which an owner of the list pays: one that no hint keeps, if some owner has one; -1 without an owner. */
+  #firstPaying(list: number, isKept: (replica: number) => boolean): number {
+    const first = this.#payers.oldest(list);
+    for (let place = first; place !== -1; place = this.#payers.newer(place)) {
+      const replica = this.#notKept(place, isKept);
+      if (replica !== undefined) return replica;
+    }
+    return first === -1 ? -1 : this.#cached.oldest(first);
+  }
+
+  /** Of an owner's cached replicas in a tier, the one that was let go first and that no hint keeps. */
+  #notKept(place: number, isKept: (replica: number) => boolean): number | undefined {
+    for (let replica = this.#cached.oldest(place); replica !== -1; replica = this.#cached.newer(replica)) {
+      if (!isKept(replica)) return replica;
+    }
+    return undefined;
   }
 
   visitState(visitor: StateVisitor): void {
@@ -179,5 +207,32 @@ export class OwnerQuotas {
   #listOf(place: number): number {
     const tier = place % this.#tiers;
     return this.#isOver[place] === 1 ? tier : this.#tiers + tier;
+  }
+}
+
+// A small number for each tenant, by which the manager counts bytes and knows whose bytes lay in a slot. Numbers are
+// never given to another tenant; when they run out, the tenants that come later share the last one, and are kept apart
+// by always wiping.
+
+/** Owner 0 has the blocks whose tenant is not known, such as those of an earlier run. */
+export const OWNERS = 4096;
+/** Stands for all tenants beyond. */
+export const SHARED_OWNER: number = OWNERS - 1;
+
+export class OwnerNumbers {
+  readonly #numbers: Map<string, number> = new Map();
+
+  /** In the order in which they came. */
+  get known(): ReadonlyMap<string, number> {
+    return this.#numbers;
+  }
+
+  of(name: string): number {
+    const known = this.#numbers.get(name);
+    if (known !== undefined) return known;
+    const next = this.#numbers.size + 1;
+    if (next >= SHARED_OWNER) return SHARED_OWNER;
+    this.#numbers.set(name, next);
+    return next;
   }
 }

@@ -3,6 +3,9 @@
  * `makeRoom`, which evicts the replicas that the eviction policy names. An evicted block moves to the next
  * lower tier that takes it, if that has no copy yet; where none takes it, it is dropped. What cannot be
  * evicted yet (arriving, or held) is evicted as soon as it can.
+ *
+ * A quota and a hint bind every mover, not evictions alone: what is kept (`isKept`) leaves its tier for the needs of its own
+ * owner, and for nothing that no one asked for. Each step below that moves blocks down asks here.
  */
 
 import { configError } from '../errors.ts';
@@ -31,7 +34,14 @@ export function makeRoom(core: Core, tier: number, bytes = 0, owner = -1, patien
 function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
   const choice = core.policy.victim(tier);
   if (core.quotas === null || choice === -1) return choice;
-  return core.quotas.victim(tier, owner, bytes, choice, core.replicas.owner[choice]);
+  const isKept = (replica: number): boolean => core.policy.keeps(replica);
+  return core.quotas.victim(tier, owner, bytes, choice, core.replicas.owner[choice], isKept);
+}
+
+/** Whether the replica is to stay in its tier: a hint keeps it there, or its owner's quota protects it from others. */
+export function isKept(core: Core, replica: number, tier: number): boolean {
+  if (core.policy.keeps(replica)) return true;
+  return core.quotas !== null && !core.quotas.mayTakeFrom(core.replicas.owner[replica], -1, tier);
 }
 
 /**
@@ -221,15 +231,14 @@ export function createDemotion(
 }
 
 /**
- * Evicts those of the replicas that lie in HBM, can be evicted and would stay in the cache; the last first.
+ * Evicts those of the replicas that lie in HBM, can be evicted, are not kept and would stay in the cache; the last first.
  */
 export function sendDown(core: Core, replicas: Int32Array): void {
   for (let i = replicas.length - 1; i >= 0; i--) {
     const replica = replicas[i];
     if (replica === -1 || core.replicas.tierOf(replica) !== TOP) continue;
-    if (core.replicas.evictable[replica] === 1 && canMoveDown(core, replica, TOP)) {
-      evict(core, replica, TOP);
-    }
+    const isCached = core.replicas.evictable[replica] === 1;
+    if (isCached && !isKept(core, replica, TOP) && canMoveDown(core, replica, TOP)) evict(core, replica, TOP);
   }
 }
 
@@ -356,7 +365,7 @@ function trim(core: Core, tier: number, share: number): void {
   const limit = share * core.capacityBytes[tier];
   while (core.residentBytes[tier] > limit) {
     const victim = victimFor(core, tier, -1, 0);
-    if (victim === -1 || !canMoveDown(core, victim, tier)) return;
+    if (victim === -1 || core.policy.keeps(victim) || !canMoveDown(core, victim, tier)) return;
     evict(core, victim, tier);
   }
 }

@@ -9,7 +9,9 @@
  */
 
 import { type CodeName, codeNames } from '../codes.ts';
+import { TierKVError } from '../errors.ts';
 import type { Retention, Visit } from '../eviction/evictionPolicy.ts';
+import { described } from '../options.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { Outcome } from '../tier/tier.ts';
 
@@ -150,6 +152,18 @@ export class Sequence {
   }
 }
 
+/** @throws TKV_INPUT unless the manager with this core opened the table: the numbers of another manager mean other blocks */
+export function requireOwn(sequence: Sequence, home: object): void {
+  if (sequence instanceof Sequence && sequence.belongsTo(home)) return;
+  const problem =
+    sequence instanceof Sequence
+      ? 'sequence belongs to another manager'
+      : `sequence must be what open gave, and it is ${described(sequence)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Pass a sequence that this manager opened.`, {
+    field: 'sequence',
+  });
+}
+
 // What a block table accepts. A `LoadedBlock` exists only for a block that is READY, an `OpenBlock` only for
 // one that its own sequence writes, and a `SealingBlock` only for one that it has just written: so attending
 // over a block that has not arrived, or was not verified, does not type-check. A handle names (slot,
@@ -184,13 +198,6 @@ export class LoadedBlock extends BlockHandle {
  */
 export class OpenBlock extends BlockHandle {
   readonly #open: true = true;
-  /** Whether bytes of another owner may lie in the slot: clear it before its owner can read it. */
-  readonly foreign: boolean;
-
-  constructor(slot: number, generation: number, sizeClass: number, foreign: boolean) {
-    super(slot, generation, sizeClass);
-    this.foreign = foreign;
-  }
 
   static is(block: ReadableBlock): block is OpenBlock {
     return #open in block;
@@ -293,135 +300,4 @@ function sizeFor(blocks: number): number {
   let step = SIZE_LEAST;
   while (step * 8 < blocks) step *= 2;
   return Math.max(step, Math.ceil(blocks / step) * step);
-}
-
-// Blocks that may be sealed: the owner was told to write them, in the slot that they have now. A block that was
-// opened again since (its device was lost, a job ended late, a recovery was cancelled) has another slot or
-// another generation of it, and holds bytes that were never written. In any order of calls, only this code
-// lets a runtime's block be sealed.
-//
-// An error that the device reported after a block was opened may have hit the work that wrote it: such a
-// block is not sealed until its owner was told to write it once more.
-
-/** The part of the manager that `ToldBlocks` calls. */
-export interface BlockSealer {
-  openBlock(sequence: Sequence, i: number): OpenBlock | undefined;
-  seal(
-    sequence: Sequence,
-    from: number,
-    to: number,
-    keys: Uint32Array,
-    at: number,
-    tokens: number,
-    nowUs: number,
-  ): void;
-}
-
-/** One opening of a block: no two have the same slot and generation. */
-interface ToldOpening {
-  readonly slot: number;
-  readonly generation: number;
-  /** Errors that the device had reported when the owner was told. */
-  readonly errors: number;
-  /** The owner failed to write it, as far as that is known. */
-  isSpoiled: boolean;
-}
-
-export class ToldBlocks {
-  readonly #manager: BlockSealer;
-  readonly #table: Sequence;
-  readonly #openings: (ToldOpening | undefined)[] = [];
-  #tokens = 0;
-
-  constructor(manager: BlockSealer, table: Sequence) {
-    this.#manager = manager;
-    this.#table = table;
-  }
-
-  /** Tokens from the front of which each lies in a sealed block, or the owner was told where its KV goes. */
-  get tokens(): number {
-    return this.#tokens;
-  }
-
-  /**
-   * The owner learns now of the open blocks [from, to), and of all tokens up to `tokens`. What it was told of
-   * a block before counts on, unless the block was opened again.
-   * @param errors that the device has reported so far
-   */
-  tell(from: number, to: number, tokens: number, errors: number): void {
-    for (let i = from; i < to; i++) {
-      const block = this.#manager.openBlock(this.#table, i);
-      const known = this.#openings[i];
-      if (block === undefined) this.#openings[i] = undefined;
-      else if (known?.slot !== block.slot || known.generation !== block.generation) {
-        this.#openings[i] = { slot: block.slot, generation: block.generation, errors, isSpoiled: false };
-      }
-    }
-    this.#tokens = tokens;
-  }
-
-  /** The owner is to write all open blocks anew, including the blocks that it wrote before. */
-  tellAnew(tokens: number, errors: number): void {
-    this.#openings.length = 0;
-    this.tell(0, this.#table.length, tokens, errors);
-  }
-
-  /** Tokens from `tokens` on are taken back. */
-  truncate(tokens: number): void {
-    this.#tokens = Math.min(this.#tokens, tokens);
-  }
-
-  /** The owner wrote the block, or failed to: then it is not sealed before it is written, or told of anew. */
-  written(i: number, isWhole: boolean): void {
-    const known = this.#openings[i];
-    if (known !== undefined) known.isSpoiled = !isWhole;
-  }
-
-  /** Whether the block is open, and the owner was told so since it was opened and did not fail to write it. */
-  has(i: number): boolean {
-    const known = this.#openings[i];
-    if (known === undefined || known.isSpoiled) return false;
-    const block = this.#manager.openBlock(this.#table, i);
-    return block !== undefined && block.slot === known.slot && block.generation === known.generation;
-  }
-
-  /** Whether the owner was told where the KV of its first `tokens` tokens goes. */
-  covers(tokens: number): boolean {
-    return tokens <= this.#tokens;
-  }
-
-  /** Whether the owner was told of every open block of [from, to). */
-  hasAll(from: number, to: number): boolean {
-    for (let i = from; i < to; i++) if (this.#table.state[i] === Entry.OPEN && !this.has(i)) return false;
-    return true;
-  }
-
-  /** The first block of [from, to) that was told of before the last of `errors` errors, or -1. */
-  firstDoubtful(from: number, to: number, errors: number): number {
-    for (let i = from; i < to; i++) {
-      if (this.has(i) && (this.#openings[i] as ToldOpening).errors !== errors) return i;
-    }
-    return -1;
-  }
-
-  /**
-   * Seals block i under the key at word `at` of `keys`, if it may be sealed.
-   * @param tokens that it has
-   * @param end tokens of the table up to the block's last one
-   * @param errors that the device has reported so far
-   * @returns whether it was handed over
-   */
-  seal(
-    i: number,
-    keys: Uint32Array,
-    at: number,
-    tokens: number,
-    end: number,
-    errors: number,
-    nowUs: number,
-  ): boolean {
-    if (!this.has(i) || !this.covers(end) || this.firstDoubtful(i, i + 1, errors) !== -1) return false;
-    this.#manager.seal(this.#table, i, i + 1, keys, at, tokens, nowUs);
-    return true;
-  }
 }

@@ -99,8 +99,8 @@ export interface EngineCounters {
   /** Blocks sent from a tier to a lower one, and sent up to HBM. */
   readonly sent: number;
   readonly reloads: number;
-  /** Share of reloads that brought a block back soon after it went down. */
-  readonly thrashing: number;
+  /** Reloads that brought a block back soon after it went down. */
+  readonly thrashed: number;
 }
 
 /** Told of each block that can be found from now on in the tier at that position, or no more. */
@@ -388,9 +388,8 @@ export function countersOf(
   invariant(lost === 0 || (losesLoads && lost > 0), 'each block that a request found was found in one tier');
   const sent = demotions.reduce((sum, blocks) => sum + blocks, 0);
   const reloads = byTier.reduce((sum, blocks) => sum + blocks, 0);
-  const thrashing = reloads === 0 ? 0 : thrashed / reloads;
   const kept = hits.map((blocks, tier) => (tier === hits.length - 1 ? Math.max(0, blocks - lost) : blocks));
-  return { hits: kept, openedBlocks, preemptions, offloads, sent, reloads, thrashing };
+  return { hits: kept, openedBlocks, preemptions, offloads, sent, reloads, thrashed };
 }
 
 /** @param shared the server of the last tier, where instances share it */

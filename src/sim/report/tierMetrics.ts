@@ -4,6 +4,7 @@
  */
 
 import { requireShapes } from '../../runtime/options.ts';
+import { thrashingRateOf } from '../../runtime/outputs.ts';
 import { type TierName, tierNames } from '../../runtime/tier/tier.ts';
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
 import type { RoutingDecision } from '../control/policy.ts';
@@ -33,13 +34,15 @@ export interface CacheMetrics {
   readonly hitsByTier: Readonly<Record<string, number>>;
   /** Hits by lookups; 0 before any. */
   readonly hitRate: number;
-  /** Reloads soon after the block's own offload, by reloads; 0 before any. */
+  /** As `thrashingRateOf` gives it, over all instances. */
   readonly thrashingRate: number;
 }
 
 export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
   requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
-  const { tiers, reloads, thrashed } = transferMetrics(instances);
+  const { tiers } = transferMetrics(instances);
+  const offloads = instances.reduce((sum, { engine }) => sum + engine.counters.offloads, 0);
+  const thrashed = instances.reduce((sum, { engine }) => sum + engine.counters.thrashed, 0);
   const hits = tiers.reduce((sum, tier) => sum + tier.hits, 0);
   const misses = instances.reduce((sum, { engine }) => sum + engine.counters.openedBlocks, 0);
   const lookups = hits + misses;
@@ -49,7 +52,7 @@ export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
     misses,
     hitsByTier: Object.fromEntries(tiers.map((tier) => [tier.tier, tier.hits])),
     hitRate: lookups === 0 ? 0 : hits / lookups,
-    thrashingRate: reloads === 0 ? 0 : thrashed / reloads,
+    thrashingRate: thrashingRateOf({ thrashed, offloads }),
   };
 }
 
@@ -73,7 +76,7 @@ export function transferMetrics(instances: readonly Instance[]): TransferMetrics
     }
     sent += engine.counters.sent;
     reloads += engine.counters.reloads;
-    thrashed += Math.round(engine.counters.thrashing * engine.counters.reloads);
+    thrashed += engine.counters.thrashed;
     stepTransferUs += counters.transferUs;
   }
   const tiers = tierNames.flatMap((name) => sums.get(name) ?? []);

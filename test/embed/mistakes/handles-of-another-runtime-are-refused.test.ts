@@ -5,7 +5,7 @@
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { KVRuntime, KVSequence } from '../../../src/index.ts';
-import { KVManager, type Sequence } from '../../../src/runtime/index.ts';
+import { KVManager, Openings, type Sequence } from '../../../src/runtime/index.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';
 
 const tokens = Array.from({ length: 40 }, (_, i) => i);
@@ -68,7 +68,6 @@ const managerCalls: Readonly<Record<string, (manager: KVManager) => unknown>> = 
   allocate: (manager) => manager.allocate(table, 0, 1, now()),
   copy: (manager) => manager.copy(table, 0, own.groups[0].table, 0, now()),
   seal: (manager) => manager.seal(table, 0, 1, key, 0, 16, now()),
-  cleared: (manager) => manager.cleared(table, 0),
   keepIn: (manager) => manager.keepIn(table, 0, 1, 0, now()),
   retain: (manager) => manager.retain(table, { priority: 0, keepUntilUs: 0 }, now()),
   releaseRange: (manager) => manager.releaseRange(table, 0, 1, now()),
@@ -84,6 +83,16 @@ const managerCalls: Readonly<Record<string, (manager: KVManager) => unknown>> = 
   place: (manager) => manager.place(table, 0),
   requireOwn: (manager) => manager.requireOwn(table),
 };
+const openingCalls: Readonly<Record<string, (openings: Openings) => unknown>> = {
+  tell: (openings) => openings.tell(table, 0, 1, 16, 16),
+  tellAnew: (openings) => openings.tellAnew(table, 0, 1, 16, 16),
+  takeBack: (openings) => openings.takeBack(table, 0, 1),
+  written: (openings) => openings.written(table, 0, true),
+  maySeal: (openings) => openings.maySeal(table, 0, 16),
+  firstUntold: (openings) => openings.firstUntold(table, 0, 1, 16, 16),
+  firstDoubtful: (openings) => openings.firstDoubtful(table, 0, 1),
+  requireWritten: (openings) => openings.requireWritten(table, 0, 1, 16),
+};
 
 async function refused(call: () => unknown): Promise<void> {
   const error: unknown = await (async () => call())().catch((reason: unknown) => reason);
@@ -95,6 +104,9 @@ describe('a sequence of another runtime is refused by', () => {
   it.each(Object.keys(withSequence))('kv.%s', (name) => refused(() => withSequence[name](foreign)));
   it.each(Object.keys(withTable))('kv.%s', (name) => refused(withTable[name]));
   it.each(Object.keys(managerCalls))('manager.%s', (name) => refused(() => managerCalls[name](mine.manager)));
+  it.each(Object.keys(openingCalls))('manager.openings.%s', (name) =>
+    refused(() => openingCalls[name](mine.manager.openings)),
+  );
 });
 
 /** Names of the methods of a class and those it extends whose first parameter has one of these names. */
@@ -118,4 +130,5 @@ it('the tables above have every method that takes one', () => {
     (name) => !hidden.includes(name),
   );
   expect([...new Set(onManager)].sort()).toEqual(Object.keys(managerCalls).sort());
+  expect(methodsTaking(Openings.prototype, ['sequence']).sort()).toEqual(Object.keys(openingCalls).sort());
 });

@@ -1,8 +1,9 @@
 /** What can never be, or would cost without end, is refused before any work; what failed has taken nothing. */
 
 import { describe, expect, it, vi } from 'vitest';
-import { OWNERS, TenantChains, TenantOwners } from '../../../src/embed/tenancy.ts';
+import { TenantChains, TenantOwners } from '../../../src/embed/tenancy.ts';
 import { KeyChain } from '../../../src/runtime/index.ts';
+import { OWNERS } from '../../../src/runtime/manager/ownerQuotas.ts';
 import { scratchDir } from '../../backends/file/scratch.ts';
 import {
   ask,

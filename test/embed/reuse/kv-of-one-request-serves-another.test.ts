@@ -75,7 +75,9 @@ describe('a request', () => {
     write(kv, cache, 'r', tokens.slice(0, 48), 0);
     kv.manager.loseTier(0, kv.nowUs());
     expect(() => cache.allocate('r', 70)).toThrow(expect.objectContaining({ code: 'TKV_STATE' }));
-    cache.commit('r', tokens, null, true, 'a');
+    expect(() => cache.commit('r', tokens, null, true, 'a')).toThrow(
+      expect.objectContaining({ code: 'TKV_STATE' }),
+    );
     expect(kv.lookup(tokens, { tenant: 'a' }).blocks).toBe(0);
     cache.release('r');
     expect(await run(kv, cache, 'r', tokens, 'a')).toBe(0);

@@ -19,7 +19,19 @@ const root = join(import.meta.dirname, '../../..');
 
 it.each(['SIGTERM', 'SIGINT'] as const)('%s to npm stops the server, which saves its KV', async (signal) => {
   const port = String(await portOfOurOwn());
-  const args = ['run', 'server', '--', '--port', port, '--hbm-mib', '1', '--ddr-mib', '2'];
+  const args = [
+    'run',
+    'server',
+    '--',
+    '--port',
+    port,
+    '--operator-port',
+    '0',
+    '--hbm-mib',
+    '1',
+    '--ddr-mib',
+    '2',
+  ];
   const npm = spawn('npm', [...args, '--state', stateDirectory(), '--nvme-mib', '4'], {
     cwd: root,
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -59,7 +59,7 @@ export class LiveServer implements AsyncDisposable {
 
   /** All metrics by name and labels other than the model's. */
   async metrics(): Promise<Map<string, number>> {
-    const text = await (await fetch(`${this.url}/metrics`)).text();
+    const text = await (await fetch(`${this.serving.operatorsUrl}/metrics`)).text();
     const found = new Map<string, number>();
     for (const line of text.split('\n')) {
       const [, name, labels, value] = /^([\w:]+)\{(.*)\} (\S+)$/.exec(line) ?? [];

@@ -115,6 +115,22 @@ describe('messages in order', () => {
     expect(asked).toEqual([0]);
   });
 
+  it('are begun anew behind a connection that was lost, also where numbers go on: it may be another publisher', () => {
+    const { told, asked, order } = reader();
+    for (const number of [0, 1, 2]) order.live(batch(number));
+    order.connectionLost();
+    order.live(batch(3));
+    expect([told, asked]).toEqual([[0, 1, 2, 'gap 2'], [0]]);
+    order.replayed(state(3));
+    order.replayEnded();
+    expect(told).toEqual([0, 1, 2, 'gap 2', 'published 3']);
+    const without = reader({ replays: false });
+    for (const number of [0, 1, 2]) without.order.live(batch(number));
+    without.order.connectionLost();
+    without.order.live(batch(3));
+    expect(without.told).toEqual([0, 1, 2, 'gap 2', 3]);
+  });
+
   it('wait for a replay in bounded room: what is dropped is asked for again', () => {
     const { told, asked, order } = reader({ waitingMax: 3 });
     order.live(batch(0));

@@ -24,6 +24,7 @@ export class TestBackend implements AsyncDisposable {
   /** Requests whose connection broke before they were answered. */
   aborted = 0;
   metrics: string | ((response: ServerResponse) => void) = wellMetrics;
+  health: string | ((response: ServerResponse) => void) = 'ok';
   handler: Handler;
   models: unknown = { data: [{ id: 'm' }] };
   readonly #server: http.Server;
@@ -37,7 +38,11 @@ export class TestBackend implements AsyncDisposable {
         else this.metrics(response);
         return;
       }
-      if (request.url === '/health') return void response.end('ok');
+      if (request.url === '/health') {
+        if (typeof this.health === 'string') response.end(this.health);
+        else this.health(response);
+        return;
+      }
       if (request.url === '/v1/models') return void response.end(JSON.stringify(this.models));
       const chunks: Buffer[] = [];
       request.on('data', (chunk: Buffer) => chunks.push(chunk));

@@ -22,6 +22,8 @@ export class ServerProcess implements AsyncDisposable {
   static async start(hbmMib: number, wanted?: number): Promise<ServerProcess> {
     const port = wanted ?? (await portOfOurOwn());
     const args = [
+      '--operator-port',
+      '0',
       '--hbm-mib',
       String(hbmMib),
       '--ddr-mib',

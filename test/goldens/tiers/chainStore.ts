@@ -69,9 +69,12 @@ export class ChainStore extends ReloadingStore {
       });
   }
 
-  override get thrashing(): number {
-    const tried = this.promotions + this.promotionsFailed;
-    return tried === 0 ? 0 : this.promotionsFailed / tried;
+  override get thrashed(): number {
+    return this.promotionsFailed;
+  }
+
+  override get offloads(): number {
+    return this.promotions + this.promotionsFailed;
   }
 
   override setClock(nowUs: number): void {

@@ -31,8 +31,12 @@ export class MirrorStore extends ReloadingStore {
     return [...this.#cpu];
   }
 
-  override get thrashing(): number {
-    return this.mirrored === 0 ? 0 : this.cpuEvictions / this.mirrored;
+  override get thrashed(): number {
+    return this.cpuEvictions;
+  }
+
+  override get offloads(): number {
+    return this.mirrored;
   }
 
   override mirror(batch: readonly (readonly [id: string, promptTokens: number])[]): void {

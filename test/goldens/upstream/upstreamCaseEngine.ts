@@ -90,15 +90,15 @@ export class UpstreamCaseEngine implements InstanceEngine {
   }
 
   get counters(): EngineCounters {
-    const { hits, misses, missesBelow, thrashing } = this.#engine.store;
+    const { hits, misses, missesBelow, thrashed, offloads } = this.#engine.store;
     return {
       hits: [hits],
       openedBlocks: misses + missesBelow,
       preemptions: this.#engine.preemptions,
-      offloads: 0,
+      offloads,
       sent: 0,
       reloads: 0,
-      thrashing,
+      thrashed,
     };
   }
 

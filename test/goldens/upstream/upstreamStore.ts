@@ -180,8 +180,17 @@ export class UpstreamStore {
   }
 
   /** Work of lower tiers that was in vain, in [0, 1]. */
-  get thrashing(): number {
+  /** What upstream calls thrashing, and of how many: each kind of tier has a definition of its own. */
+  get thrashed(): number {
     return 0;
+  }
+
+  get offloads(): number {
+    return 0;
+  }
+
+  get thrashing(): number {
+    return this.offloads === 0 ? 0 : this.thrashed / this.offloads;
   }
 
   /** The whole state in the form of the operation traces. */

@@ -106,3 +106,15 @@ it('invalid thresholds are refused by name', () => {
     /warmFrequencyThreshold is 2, above hotFrequencyThreshold 1/,
   );
 });
+
+it('options that it does not know, or of a wrong kind, are refused by name', () => {
+  const wrong = (options: object, field: string): void => {
+    expect(() => new HotColdClassifier(options)).toThrow(
+      expect.objectContaining({ code: 'TKV_CONFIG', field }),
+    );
+  };
+  wrong({ coldTimeoutSeconds: 5 }, 'coldTimeoutSeconds');
+  wrong({ downFrom: 0.9 }, 'downFrom');
+  wrong({ coldTimeoutS: '5' }, 'coldTimeoutS');
+  wrong({ hotFrequencyThreshold: null }, 'hotFrequencyThreshold');
+});

@@ -107,6 +107,16 @@ describe('a call at its limit', () => {
     expect(manager.allocateCache('a', 10)).toBe(16 * 16_384);
   });
 
+  it('what it does not know, or is of a wrong kind, is refused', () => {
+    const wrong = (config: object, field: string): void => {
+      expect(() => make(64, config)).toThrow(expect.objectContaining({ code: 'TKV_CONFIG', field }));
+    };
+    wrong({ enableCompactoin: false }, 'enableCompactoin');
+    wrong({ enableCompaction: 'no' }, 'enableCompaction');
+    wrong({ targetUtilization: '1' }, 'targetUtilization');
+    wrong({ initialPagesPerRequest: 1.5 }, 'initialPagesPerRequest');
+  });
+
   it('releasing what is unknown does nothing', () => {
     const { manager, cache } = make();
     manager.allocateCache('a', 1);

@@ -30,6 +30,39 @@ describe('requests', () => {
     expect(store.usedBlocks()).toBe(0);
   });
 
+  it('that is refused a new beginning has what it had', () => {
+    const store = newKVStore({ hbmBlocks: 8, blockSize: 4 });
+    const [a, other] = [request('a', 0, 12), request('other', 500, 12)];
+    admit(store, a);
+    admit(store, other);
+    const before = {
+      used: store.usedBlocks(),
+      computed: store.computedTokens(a),
+      hits: store.cacheHitRate(),
+    };
+    const unchanged = (): void => {
+      store.checkIntegrity();
+      const now = { used: store.usedBlocks(), computed: store.computedTokens(a), hits: store.cacheHitRate() };
+      expect(now).toEqual(before);
+    };
+    const longer = { id: 'a', tokens: tokens(1000, 40) };
+    expect(store.allocateKVBlocks(longer, 0, 40, []), 'no room').toBe(false);
+    unchanged();
+    expect(store.allocateKVBlocks(a, 8, 12, [90, 91]), 'no such blocks').toBe(false);
+    unchanged();
+    expect(() => store.allocateKVBlocks(a, 9, 12, [90, 91])).toThrow(/gap/);
+    unchanged();
+    expect(() => store.allocateKVBlocks({ id: 'a', tokens: [-1, 2, 3, 4] }, 0, 4, [])).toThrow(/-1/);
+    unchanged();
+    const cached = store.getCachedBlocks(a.tokens);
+    expect(
+      store.allocateKVBlocks({ id: 'a', tokens: tokens(0, 20) }, 12, 20, cached),
+      'its own blocks count',
+    ).toBe(true);
+    store.checkIntegrity();
+    expect(store.usedBlocks()).toBe(8);
+  });
+
   it('two requests that compute the same content in one step share it, and evicting one copy leaves the other found', () => {
     const store = newKVStore({ hbmBlocks: 8, blockSize: 4 });
     const [a, b] = [request('a', 0, 12), request('b', 0, 12)];

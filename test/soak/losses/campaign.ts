@@ -1,9 +1,9 @@
 /**
- * Everything that can be done with sequences, and a scheduler beside it, by 64 clients on an HBM of 188
+ * Everything that can be done with sequences, and a scheduler and the other doors beside them, by 64 clients on an HBM of 188
  * blocks, while devices are destroyed again and again. An oracle knows every byte. After each round all
  * clients are done, everything comes to rest, what is cached is read and compared, and the books are audited.
  *
- * Every second round has layer groups, which a scheduler does not take: its clients do as the others there.
+ * Every second round has layer groups, which a scheduler and the other doors do not take: their clients do as the others there.
  */
 
 import { KVRuntime, kvLayout } from '../../../src/index.ts';
@@ -12,6 +12,7 @@ import { testAdapter } from '../../adapter.ts';
 import { takeOutTheRule } from '../../embed/withoutTheRule.ts';
 import { held } from '../judging/rest.ts';
 import { tenants } from '../server/clients.ts';
+import { DoorClients } from './doorClients.ts';
 import { type Compared, Oracle } from './oracle.ts';
 import { SchedulerClients } from './schedulerClients.ts';
 import { SequenceClient, type Served } from './sequenceClient.ts';
@@ -39,8 +40,9 @@ export interface LossSoakReport {
 }
 
 export const CLIENTS = 64;
-/** Of these, clients of the scheduler, where there is one. */
+/** Of these, clients of the scheduler, where there is one, and of the other doors. */
 const SCHEDULED = 16;
+const AT_DOORS = 16;
 const LAYOUT = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
 /** Room for 200 blocks: 12 of them are landing room, which leaves 188. */
 const HBM_BLOCKS = 200;
@@ -107,26 +109,31 @@ async function round(options: LossSoakOptions, random: SeededRandom, report: Los
   const scheduler = hasGroups
     ? undefined
     : new SchedulerClients(kv, LAYOUT, oracle, served, random, scheduling, before);
+  const doors = hasGroups ? undefined : await DoorClients.open(kv, LAYOUT, oracle, served, random, before);
   const clientOf = (tenant: string): SequenceClient =>
     new SequenceClient(kv, LAYOUT, oracle, served, random, tenant, before);
-  const left = { scheduled: options.requestsPerRound / 4, own: options.requestsPerRound };
+  const share = options.requestsPerRound / 4;
+  const left = { scheduled: share, atDoors: share, own: options.requestsPerRound };
   await Promise.all(
     Array.from({ length: CLIENTS }, async (_, i) => {
       const tenant = tenants[i % tenants.length];
       const client = clientOf(tenant);
-      const isScheduled = scheduler !== undefined && i < SCHEDULED;
-      const kind = isScheduled ? 'scheduled' : 'own';
+      const askers = {
+        scheduled: (prompt: number[]) => scheduler?.ask(tenant, prompt),
+        atDoors: (prompt: number[]) => doors?.ask(tenant, prompt),
+        own: (prompt: number[]) => client.ask(prompt),
+      };
+      const kind = hasGroups || i >= SCHEDULED + AT_DOORS ? 'own' : i < SCHEDULED ? 'scheduled' : 'atDoors';
       while (left[kind]-- > 0 && served.hung.length === 0) {
-        await (isScheduled ? scheduler.ask(tenant, promptOf(random)) : client.ask(promptOf(random))).catch(
-          (error: unknown) => {
-            if (served.hung.length === 0) served.refused.push(String(error));
-          },
-        );
+        await Promise.resolve(askers[kind](promptOf(random))).catch((error: unknown) => {
+          if (served.hung.length === 0) served.refused.push(String(error));
+        });
       }
     }),
   );
   if (served.hung.length === 0) {
     scheduler?.close();
+    await doors?.close();
     await rest(kv, destroyed);
     report.unrest.push(...held(kv).map((what) => `after round ${report.rounds + 1}: ${what}`));
     callsLeft = Number.POSITIVE_INFINITY;
@@ -135,7 +142,7 @@ async function round(options: LossSoakOptions, random: SeededRandom, report: Los
     }
     await rest(kv, destroyed);
   }
-  report.devicesLost += kv.devicesLost;
+  report.devicesLost += kv.devicesLost + (doors?.storageLosses ?? 0);
   report.wrongAnswers += scheduler?.wrongAnswers ?? 0;
   report.compared.tokens += oracle.compared.tokens;
   report.compared.wrongTokens += oracle.compared.wrongTokens;

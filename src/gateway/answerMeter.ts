@@ -1,0 +1,268 @@
+/**
+ * What an answer of OpenAI's API is, in all the forms in which servers say it: whether it is whole, cut or a failure, how many
+ * tokens it has, and when they came. The gateway and `tierkv observe` both read answers by this file alone.
+ *
+ *     a failure                                              said by
+ *     {"error": {...}}, {"error": "text", "error_type": ..}  vLLM, SGLang, llama.cpp, Ollama; TGI; also behind a part of an answer
+ *     {"object": "error", "code": 400, ...}                  TensorRT-LLM, LMDeploy, vLLM before 0.11
+ *     {"text": "...", "error_code": 50001}                   FastChat
+ *     error: {...} as a line of a stream, event: error       llama.cpp before the end of 2025; Anthropic's API
+ *     "finish_reason": abort, error, cancelled, timeout      vLLM, SGLang, LMDeploy, TensorRT-LLM, at the end of a choice
+ *     "finish_reason": {"type": "abort"}                     SGLang
+ *     {"type": "response.failed"}, "status": "failed"        the Responses API
+ *
+ * A stream is whole where `[DONE]` has come, or the reasons for which all its choices ended. Servers write JSON with spaces or
+ * without, and some give a reason in each event.
+ */
+
+/** Bytes of an answer that does not stream that are looked at. */
+const WHOLE_BYTES_MOST = 2 ** 21;
+/** Bytes of one line of a stream that are looked at. */
+const LINE_BYTES_MOST = 2 ** 18;
+
+/** What a server says of a failure. */
+interface SaidFailure {
+  readonly message: string;
+  /** The HTTP status that would say it; 500 where the server does not say. */
+  readonly status: number;
+}
+
+/** Reasons for which a choice ended that are no end of an answer. */
+const failedReasons =
+  /^(abort(ed)?|error.*|fail(ed|ure)?|cancel(l?ed)?|timeout|timed_out|insufficient_system_resource|preempted)$/i;
+
+/** An event that has more to say than a token. */
+const saysMore =
+  /"role"|"error|"usage"\s*:\s*\{|"choices"\s*:\s*\[\s*\]|"(text|content)"\s*:\s*(""|null)|"failed"|"response\.failed"|"finish_reason"\s*:\s*["{]/;
+
+export class AnswerMeter {
+  readonly #streams: boolean;
+  readonly #token: (isFirst: boolean) => void;
+  /** Choices of the answer that must end, and which have. */
+  readonly #choices: number;
+  readonly #ended = new Set<unknown>();
+  #hasDone = false;
+  #hasOdd = false;
+  #hasChoices = false;
+  #line = '';
+  #skips = false;
+  #isErrorEvent = false;
+  /** Null for an answer that is too long to be looked at. */
+  #whole: Buffer[] | null = [];
+  #wholeBytes = 0;
+  #events = 0;
+  #usage: { completion: number; prompt: number; cached: number } | undefined;
+  #failure: SaidFailure | undefined;
+
+  /**
+   * @param choices that were asked for
+   * @param token is called at each event of a stream that has a token or some; when those of another answer came is not known
+   */
+  constructor(streams: boolean, choices: number = 1, token: (isFirst: boolean) => void = () => {}) {
+    this.#streams = streams;
+    this.#choices = choices;
+    this.#token = token;
+  }
+
+  /** What the server says went wrong, in the place of an answer or behind a part of one; undefined for nothing. */
+  get failure(): SaidFailure | undefined {
+    return this.#failure;
+  }
+
+  /** Whether all of an answer is there: of one that does not stream, whether it is an answer. */
+  get isWhole(): boolean {
+    if (!this.#streams) return this.#hasChoices || this.#whole === null;
+    return !this.#hasOdd && (this.#hasDone || this.#ended.size >= this.#choices);
+  }
+
+  /** Whether an event of a stream is not an object, as none of this API is. */
+  get hasOddEvent(): boolean {
+    return this.#hasOdd;
+  }
+
+  /** Whether the server counted the tokens of its answer. */
+  get isCounted(): boolean {
+    return this.#usage !== undefined;
+  }
+
+  /** By the server's count, or else the events that held some. */
+  get outputTokens(): number {
+    return this.#usage?.completion ?? this.#events;
+  }
+
+  /** Tokens of the prompt by the server's count, -1 where it did not say. */
+  get promptTokens(): number {
+    return this.#usage?.prompt ?? -1;
+  }
+
+  /** Tokens of the prompt that the server found cached, -1 where it did not say. */
+  get cachedTokens(): number {
+    return this.#usage?.cached ?? -1;
+  }
+
+  see(chunk: Buffer): void {
+    if (!this.#streams) {
+      this.#wholeBytes += chunk.length;
+      if (this.#wholeBytes > WHOLE_BYTES_MOST) this.#whole = null;
+      this.#whole?.push(chunk);
+      return;
+    }
+    const text = this.#line + chunk.toString('latin1');
+    let from = 0;
+    for (let end = text.indexOf('\n'); end !== -1; end = text.indexOf('\n', from)) {
+      if (!this.#skips) this.#event(text.slice(from, end));
+      this.#skips = false;
+      from = end + 1;
+    }
+    this.#line = text.slice(from);
+    if (this.#line.length > LINE_BYTES_MOST) {
+      this.#line = '';
+      this.#skips = true;
+    }
+  }
+
+  /** The answer has ended. */
+  end(): void {
+    if (this.#streams) {
+      if (!this.#skips) this.#event(this.#line); // the last line may have no end
+      this.#line = '';
+      return;
+    }
+    if (this.#whole === null) return;
+    this.#take(Buffer.concat(this.#whole).toString('utf8'));
+    this.#whole = [];
+  }
+
+  #event(line: string): void {
+    if (line.startsWith('event:')) {
+      this.#isErrorEvent = line.slice(6).trim() === 'error';
+      return;
+    }
+    if (line.startsWith('error:')) {
+      this.#failed(jsonOf(line.slice(6)) ?? line.slice(6));
+      return;
+    }
+    if (!line.startsWith('data:')) {
+      if (line.trim() === '') this.#isErrorEvent = false;
+      return;
+    }
+    if (this.#isErrorEvent) {
+      const said = jsonOf(line.slice(5)) as { readonly error?: unknown } | undefined;
+      this.#failed(said?.error ?? said ?? line.slice(5));
+      return;
+    }
+    if (line.includes('[DONE]', 5) && line.slice(5).trim() === '[DONE]') {
+      this.#hasDone = true;
+      return;
+    }
+    const data = line.slice(5).trim();
+    if (data === '') return;
+    if (!data.startsWith('{')) {
+      this.#hasOdd = true;
+      return;
+    }
+    if (!saysMore.test(line) || this.#take(line.slice(5))) this.#token(this.#events++ === 0);
+  }
+
+  /** @returns whether it has something of an answer */
+  #take(json: string): boolean {
+    const body = jsonOf(json) as AnswerBody | undefined;
+    if (typeof body !== 'object' || body === null) return false;
+    const { choices, error, object, type, status, response } = body;
+    const said = Array.isArray(choices) ? (choices as unknown[]) : [];
+    if (said.length > 0) this.#hasChoices = true;
+    const isFailed = status === 'failed' || response?.status === 'failed' || type === 'response.failed';
+    if (isSaid(error)) this.#failed(error);
+    else if (object === 'error' || type === 'error' || isFailed) this.#failed(body);
+    else if (typeof body.error_code === 'number' && body.error_code !== 0) this.#failed(body);
+    for (const [i, choice] of said.entries()) this.#choice(choice, i);
+    this.#count(body.usage);
+    return said.some(hasContent);
+  }
+
+  #choice(choice: unknown, at: number): void {
+    if (typeof choice !== 'object' || choice === null) return;
+    const { index, finish_reason: reason } = choice as { index?: unknown; finish_reason?: unknown };
+    const named =
+      typeof reason === 'object' && reason !== null ? (reason as { type?: unknown }).type : reason;
+    if (typeof named !== 'string' || named === '') return;
+    this.#ended.add(index ?? at);
+    if (failedReasons.test(named)) this.#failed(`the answer ended with the reason ${named.slice(0, 40)}`);
+  }
+
+  #failed(error: unknown): void {
+    this.#failure ??= { message: messageIn(error), status: statusIn(error) };
+  }
+
+  #count(usage: Readonly<Record<string, unknown>> | null | undefined): void {
+    if (typeof usage !== 'object' || usage === null) return;
+    const count = (value: unknown, otherwise: number): number =>
+      typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : otherwise;
+    const details = usage.prompt_tokens_details as { cached_tokens?: unknown } | null | undefined;
+    this.#usage = {
+      completion: count(usage.completion_tokens, this.#events),
+      prompt: count(usage.prompt_tokens, -1),
+      cached: count(details?.cached_tokens, -1),
+    };
+  }
+}
+
+/** The parts of an answer, or of an event of one, that are looked at. */
+interface AnswerBody {
+  readonly usage?: Readonly<Record<string, unknown>> | null;
+  readonly choices?: unknown;
+  readonly error?: unknown;
+  readonly error_code?: unknown;
+  readonly object?: unknown;
+  readonly type?: unknown;
+  readonly status?: unknown;
+  readonly response?: { readonly status?: unknown } | null;
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a field that tells of an error tells of one: servers also write it empty. */
+function isSaid(error: unknown): boolean {
+  return error !== undefined && error !== null && error !== false && error !== '';
+}
+
+/** Whether a choice has more than the role of who speaks. */
+function hasContent(choice: unknown): boolean {
+  if (typeof choice !== 'object' || choice === null) return false;
+  const { delta, text } = choice as { readonly delta?: unknown; readonly text?: unknown };
+  if (typeof delta !== 'object' || delta === null) return text !== '' && text !== null;
+  const isEmpty = (value: unknown): boolean => value === null || value === undefined || value === '';
+  return Object.entries(delta).some(([name, value]) => name !== 'role' && !isEmpty(value));
+}
+
+function messageIn(error: unknown): string {
+  if (typeof error === 'string') return error.trim().slice(0, 400) || 'an error without a message';
+  const { message, text, error: inner } = (error ?? {}) as Record<string, unknown>;
+  for (const said of [message, text, inner]) {
+    if (typeof said === 'string' && said !== '') return said.slice(0, 400);
+    if (typeof said === 'object' && said !== null) return messageIn(said);
+  }
+  return 'an error without a message';
+}
+
+/** Statuses are numbers, or texts of them; FastChat's have two digits more. */
+function statusIn(error: unknown): number {
+  const {
+    code,
+    status,
+    status_code: statusCode,
+    error_code: errorCode,
+  } = (error ?? {}) as Record<string, unknown>;
+  for (const said of [status, statusCode, code, errorCode]) {
+    const value = Number(said);
+    if (value >= 400 && value < 600) return value;
+    if (value >= 40_000 && value < 60_000) return Math.floor(value / 100);
+  }
+  return 500;
+}

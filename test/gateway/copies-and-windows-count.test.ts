@@ -1,0 +1,88 @@
+/** What lies in a publisher's caches where blocks have copies, and where layers need the last blocks alone. */
+
+import { describe, expect, it } from 'vitest';
+import { CacheBook } from '../../src/gateway/blockNews.ts';
+import { CachePicture, type KVEvent } from '../../src/gateway/events/index.ts';
+import { PromptCutter } from '../../src/gateway/prompts.ts';
+
+const tokens = (block: number): number[] => Array.from({ length: 16 }, (_, i) => block * 100 + i);
+const all = [1, 2, 3, 4].flatMap(tokens);
+
+const stored = (more: object = {}): KVEvent => ({
+  type: 'stored',
+  hashes: ['1', '2', '3', '4'],
+  parent: null,
+  tokenIds: all,
+  blockTokens: 16,
+  medium: 'GPU',
+  group: 0,
+  layers: 'full_attention',
+  loraName: null,
+  salt: null,
+  extraKeys: null,
+  ...more,
+});
+const removed = (hashes: string[], more: object = {}): KVEvent => ({
+  type: 'removed',
+  hashes,
+  medium: 'GPU',
+  group: 0,
+  ...more,
+});
+const sliding = { group: 1, layers: 'sliding_window', window: 32 };
+const copy = { hashes: ['4'], parent: '3', tokenIds: tokens(4) };
+
+function picture(...events: KVEvent[]): CachePicture {
+  const made = new CachePicture();
+  for (const [i, event] of events.entries()) {
+    made.apply({ topic: '', number: BigInt(i), publishedAtS: 0, rank: null, events: [event] });
+  }
+  return made;
+}
+const blocksOf = (...events: KVEvent[]): number => picture(...events).match(all).blocks;
+
+describe('a window of two blocks', () => {
+  it('needs the last two blocks of a prefix: those before may be gone', () => {
+    const freed = removed(['1', '2'], { group: 1 });
+    const found = picture(stored(), stored(sliding), freed).match(all);
+    expect(found).toEqual({ blocks: 4, tokens: 64, byMedium: { GPU: 4 } });
+    expect(blocksOf(stored(), stored(sliding), removed(['1', '2', '3'], { group: 1 }))).toBe(0);
+    expect(blocksOf(stored(), stored(sliding), removed(['4'], { group: 1 }))).toBe(3);
+    expect(blocksOf(stored(), stored(sliding), removed(['1', '4'], { group: 1 }))).toBe(3);
+    expect(blocksOf(stored(), stored(sliding), removed(['2', '4'], { group: 1 }))).toBe(1);
+  });
+
+  it('goes no further than the layers that need all', () => {
+    expect(blocksOf(stored(), stored(sliding), removed(['3']), removed(['1'], { group: 1 }))).toBe(0);
+    expect(blocksOf(stored(), stored(sliding), removed(['4']), removed(['1'], { group: 1 }))).toBe(3);
+  });
+
+  it('of a width that is not told is taken for all', () => {
+    const untold = { group: 1, layers: 'sliding_window' };
+    expect(blocksOf(stored(), stored(untold), removed(['1', '2'], { group: 1 }))).toBe(0);
+  });
+});
+
+describe('a second copy of a block', () => {
+  it('may go, and the first one is found', () => {
+    expect(blocksOf(stored(), stored(copy), removed(['4']))).toBe(4);
+    expect(blocksOf(stored(), stored(copy), removed(['4']), removed(['4']))).toBe(3);
+    expect(blocksOf(stored(), stored({ ...copy, medium: 'CPU' }), removed(['4']))).toBe(4);
+    const cleared: KVEvent = { type: 'cleared', reason: 'published', medium: 'GPU' };
+    expect(blocksOf(stored(), stored(copy), cleared)).toBe(0);
+  });
+
+  it('counts so in what decisions are told too', () => {
+    const book = new CacheBook(new PromptCutter(16, new Uint8Array(32), null), [100, 100]);
+    const told = (event: KVEvent): boolean[] => book.take(event, 'm', 0).map((input) => input.stored);
+    expect(told(stored())).toEqual([true]);
+    expect(told(stored(copy))).toEqual([]);
+    expect(told(removed(['4']))).toEqual([]);
+    expect(told(removed(['4']))).toEqual([false]);
+    expect(told(removed(['4']))).toEqual([]);
+    expect(told(stored(copy))).toEqual([true]);
+    expect(told(stored(copy))).toEqual([]);
+    expect(told({ type: 'cleared', reason: 'published', medium: 'GPU' })).toEqual([false]);
+    expect(told(removed(['4']))).toEqual([]);
+  });
+});
