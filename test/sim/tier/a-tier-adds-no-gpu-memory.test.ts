@@ -4,10 +4,10 @@
  */
 
 import { expect, it } from 'vitest';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 import type { MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
 import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
 import type { BuiltSimulation } from '../../../src/simulate/built.ts';
-import { askedBy, readWords } from '../../../src/simulate/optionTable.ts';
 import { planSimulation } from '../../../src/simulate/plan.ts';
 import { run } from '../../goldens/upstream/wholeCases.ts';
 
@@ -71,8 +71,8 @@ it.each([
       }
     }
   };
-  const { options } = askedBy(readWords([...crowded(150, 150), ...tiers]));
-  const plan = planSimulation(undefined, options);
+  const { deployment } = askedBy(readWords([...crowded(150, 150), ...tiers]));
+  const plan = planSimulation(deployment);
   runToEnd((skipsKeys) => {
     built = buildPlanned(plan, { skipsKeys, observer: { step: look } });
     return built;
