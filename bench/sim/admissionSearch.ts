@@ -20,10 +20,11 @@ import { parseArgs } from 'node:util';
 import { planCase, runCase } from '../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../src/evolve/binding/bind.ts';
 import type { PolicyBundle } from '../../src/evolve/bundle/policyBundle.ts';
+import type { DeploymentSpec } from '../../src/sim/description/knobs.ts';
+import { fromFields } from '../../src/sim/description/readers.ts';
 import type { LatencyBackend } from '../../src/sim/latency/latencyNames.ts';
 import { type RequestTable, Status } from '../../src/sim/metrics/requestTable.ts';
 import { jainIndex } from '../../src/sim/metrics/statistics.ts';
-import type { DeploymentSpec } from '../../src/simulate/spec.ts';
 
 const workloads = ['overload_mixed_slo', 'bursty_adversary'] as const;
 const targetsMs: Readonly<Record<string, number>> = {
@@ -122,7 +123,7 @@ for (const model of args.models.split(',')) {
     for (const [i, workload] of workloads.entries()) {
       const file = path.join(folder, `${workload}.yaml`);
       const latency = { model: model as LatencyBackend, floor: false };
-      const deployment = { ...cluster, latency, workload: { file } };
+      const deployment = fromFields({ ...cluster, latency, workload: { file } });
       const scores = args.seeds.split(',').map((seed) => {
         const planned = planCase({ id: '', deployment, perturbation: 0, seed: Number(seed) });
         return scoreOf(runCase(bound, planned).built.simulation.table);

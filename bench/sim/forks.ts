@@ -8,8 +8,8 @@
 import { parseArgs } from 'node:util';
 import { serialize } from 'node:v8';
 import { Simulation } from '../../src/sim/cluster/simulation.ts';
+import { askedBy, readWords } from '../../src/sim/description/readers.ts';
 import { buildPlanned } from '../../src/simulate/build.ts';
-import { askedBy, readWords } from '../../src/simulate/optionTable.ts';
 import { planSimulation } from '../../src/simulate/plan.ts';
 
 const { values } = parseArgs({
@@ -35,8 +35,8 @@ function medianMs(run: () => unknown): number {
 
 const rows = cases.map(([name, args]) => {
   const all = `--model qwen3-14b --workload chatbot --num-requests ${values.requests} ${args}`;
-  const { options } = askedBy(readWords(all.split(' ')));
-  const { simulation } = buildPlanned(planSimulation(undefined, options), { skipsKeys: false });
+  const { deployment } = askedBy(readWords(all.split(' ')));
+  const { simulation } = buildPlanned(planSimulation(deployment), { skipsKeys: false });
   simulation.runUntil(({ table }) => table.size >= Number(values.requests) / 2);
   const taken = simulation.snapshot();
   const { table, instances } = simulation;

@@ -10,7 +10,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { readWords } from '../../src/simulate/optionTable.ts';
+import { readWords } from '../../src/sim/description/readers.ts';
 import { hasRun } from '../../src/simulate/point.ts';
 import { pointsOf, runPoints } from '../../src/simulate/sweep.ts';
 import { openRunner } from '../../src/workers/openRunner.ts';

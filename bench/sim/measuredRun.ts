@@ -16,12 +16,12 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { otherGpuRun } from '../../src/fitting/check.ts';
+import { askedBy, readWords } from '../../src/sim/description/readers.ts';
 import { SchedulerEngine } from '../../src/sim/instance/schedulerEngine.ts';
 import type { MeasuredRequest } from '../../src/sim/latency/fit/measuredRuns.ts';
 import { BatchSums } from '../../src/sim/latency/latencyModel.ts';
 import { engineShape, PhysicalFloor } from '../../src/sim/latency/physics.ts';
 import { buildPlanned, runToEnd } from '../../src/simulate/build.ts';
-import { askedBy, readWords } from '../../src/simulate/optionTable.ts';
 import { planSimulation } from '../../src/simulate/plan.ts';
 
 export interface MeasuredError {
@@ -69,11 +69,11 @@ export function compareWithRun(label: string, coefficients: string, first: numbe
       '--model llama-3.1-8b-instruct --hardware RTX-PRO-6000 --tp 1 --latency-model calibrated --floor ' +
       `--max-num-seqs ${run.limits.requests} --max-num-batched-tokens ${run.limits.tokensPerStep} ` +
       '--preemption-mode recompute';
-    const { options } = askedBy(readWords([...words.split(' '), '--coefficients', coefficients]));
+    const { deployment } = askedBy(readWords([...words.split(' '), '--coefficients', coefficients, file]));
     const batches: BatchSums[] = [];
     const built = runToEnd((skipsKeys) => {
       batches.length = 0;
-      return buildPlanned(planSimulation(file, options), {
+      return buildPlanned(planSimulation(deployment), {
         skipsKeys,
         makeEngine: ({ engine }, timeline, woken) => new WatchedEngine(batches, engine, timeline, woken),
       });

@@ -18,10 +18,11 @@ import { type BoundBundle, bindBundle } from '../../src/evolve/binding/bind.ts';
 import { PolicyControlPlane } from '../../src/sim/control/plane.ts';
 import type { PolicyChoice } from '../../src/sim/control/policy.ts';
 import { newSimulation } from '../../src/sim/description/deployment.ts';
+import { askedBy, readWords } from '../../src/sim/description/readers.ts';
+import type { Deployment } from '../../src/sim/description/settings.ts';
 import { Status } from '../../src/sim/metrics/requestTable.ts';
-import { engineHardware, engineSetup } from '../../src/simulate/engineOptions.ts';
-import { askedBy, type OptionValues, readWords } from '../../src/simulate/optionTable.ts';
-import { openSimulation } from '../../src/simulate/workloadOptions.ts';
+import { engineHardware, engineSetup } from '../../src/simulate/engineSettings.ts';
+import { openSimulation } from '../../src/simulate/workloadSettings.ts';
 
 const workloads = ['glia_40qps', 'prefix_heavy'] as const;
 type WorkloadName = (typeof workloads)[number];
@@ -58,7 +59,7 @@ async function bundleOf(name: string, way: string | undefined): Promise<BoundBun
   return bindBundle(openPolicy(path.join(folder, endings[way].replace('$', files[name]))));
 }
 
-function optionsFor(file: string, seed: string, latencyModel: string): OptionValues {
+function deploymentFor(file: string, seed: string, latencyModel: string): Deployment {
   const given = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
   // as the published runs were: no floor under the models of time, and requests that give way begin anew
   const shape = [
@@ -73,7 +74,7 @@ function optionsFor(file: string, seed: string, latencyModel: string): OptionVal
     'restart',
   ];
   const load = ['--workload-spec', file, '--seed', seed];
-  return askedBy(readWords([...given, ...shape, ...load])).options;
+  return askedBy(readWords([...given, ...shape, ...load])).deployment;
 }
 
 /** E2E mean / 2 + E2E P95 / 2 of the completed requests in ms. */
@@ -84,10 +85,10 @@ function scoreOf(
   routing: PolicyChoice,
   bundle: BoundBundle | undefined,
 ): number {
-  const options = optionsFor(file, seed, latencyModel);
-  const machine = engineHardware(options);
-  const { engine, limits } = engineSetup(options, machine);
-  const opened = openSimulation(undefined, options);
+  const asked = deploymentFor(file, seed, latencyModel);
+  const machine = engineHardware(asked);
+  const { engine, limits } = engineSetup(asked, machine);
+  const opened = openSimulation(asked);
   const { blockTokens } = engine;
   const { maxSequences } = limits;
   const control = new PolicyControlPlane(

@@ -33,12 +33,12 @@ const { values } = parseArgs({
 async function measure(requests: number): Promise<Row> {
   const { buildPlanned, runToEnd } = await import('../../src/simulate/build.ts');
   const { planSimulation } = await import('../../src/simulate/plan.ts');
-  const { askedBy, readWords } = await import('../../src/simulate/optionTable.ts');
+  const { askedBy, readWords } = await import('../../src/sim/description/readers.ts');
   const { clusterMetrics } = await import('../../src/sim/index.ts');
   const args = `--model qwen3-14b --workload chatbot --rate 20 --num-requests ${requests}`.split(' ');
-  const { options } = askedBy(readWords(args));
+  const { deployment } = askedBy(readWords(args));
   const { simulation } = runToEnd((skipsKeys) =>
-    buildPlanned(planSimulation(undefined, options), { skipsKeys: skipsKeys && !values.keys }),
+    buildPlanned(planSimulation(deployment), { skipsKeys: skipsKeys && !values.keys }),
   );
   clusterMetrics(simulation.table, simulation.instances, {}, false);
   const { user, system } = process.cpuUsage();

@@ -5,7 +5,7 @@ import { fileLines, readText } from '../files/inputs.ts';
 import { requireWritableTargets, writeResultJson } from '../files/results.ts';
 import { startProgressBar } from '../printing/progress.ts';
 import { configError } from '../runtime/errors.ts';
-import { addSimulateOptions, askedOf, jsonOption } from './optionRows.ts';
+import { addSimulateOptions, askedOf, givenOptions, jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 
 interface ExplainValues {
@@ -99,13 +99,17 @@ async function fromSimulation(args: readonly string[], { request }: ExplainValue
   const command = addSimulateOptions(new Command('simulate').argument('[workload]').exitOverride());
   command.configureOutput({ writeErr: () => {} }).parse([...args], { from: 'user' });
   const asked = askedOf(command, command.args[0]);
-  const { refuseIdleOptions, refuseOutputs } = await import('../simulate/idleOptions.ts');
-  refuseOutputs(asked, 'an explanation', 'Leave it out; --json before -- writes the explanation.');
+  const { refuseIdle, refuseOutputs } = await import('../simulate/needs.ts');
+  refuseOutputs(
+    givenOptions(command),
+    'an explanation',
+    'Leave it out; --json before -- writes the explanation.',
+  );
   const { explanationText } = await import('../explain/index.ts');
   const { explainPlanned } = await import('../explain/explainSimulation.ts');
   const { planSimulation } = await import('../simulate/plan.ts');
-  const plan = planSimulation(asked.workload, asked.options);
-  refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
+  const plan = planSimulation(asked.deployment);
+  refuseIdle(plan, plan.workload.kind === 'trace');
   using bar = startProgressBar('requests');
   const explainer = explainPlanned(plan, (done, nowUs) =>
     bar.update({ share: 0, done, note: `${(nowUs / 1e6).toFixed(0)} s simulated` }),

@@ -5,9 +5,8 @@ import { requireWritableTargets, writeResultJson, writeText } from '../files/res
 import { formatCounted, formatSeconds, printable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
-import { numberWithin } from '../simulate/numberOptions.ts';
-import { type OptionValues, traceRows } from '../simulate/optionTable.ts';
-import { addRows, jsonOption } from './optionRows.ts';
+import { inFlags, numberWithin, type OptionValues, settingsOf, textOption, workloadFlags } from './flags.ts';
+import { addKnobs, jsonOption, tracePaths } from './optionRows.ts';
 import { printText } from './output.ts';
 
 /** A sender that is later than this measures itself. */
@@ -28,9 +27,15 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const number = (name: string, flag: string, min: number, max: number, whole: boolean): number | undefined =>
     numberWithin(options, name, flag, { min, max, whole });
   const most = number('numRequests', '--num-requests', 1, 1e6, true) ?? Number.POSITIVE_INFINITY;
-  const { openWorkload } = await import('../files/openWorkload.ts');
-  const { openOptions } = await import('../simulate/presetOptions.ts');
-  const opened = openWorkload(file, openOptions(options));
+  const { openWorkload, requireFormat } = await import('../files/openWorkload.ts');
+  const { openOptions } = await import('../simulate/presetSettings.ts');
+  const from = textOption(options, 'from');
+  const opened = inFlags(workloadFlags, () =>
+    openWorkload(file, {
+      ...openOptions(settingsOf(options)),
+      ...(from === undefined || from === 'auto' ? {} : { format: requireFormat(from) }),
+    }),
+  );
   if (opened.workload?.sessions !== undefined) {
     const problem = `has sessions whose rounds wait for answers, and requests are sent at their times`;
     throw configError('workload', problem, 'Set closed_loop: false, or name a recorded trace.');
@@ -48,17 +53,20 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const { startProgressBar } = await import('../printing/progress.ts');
   const { takenText } = await import('./workload/describe.ts');
   using bar = startProgressBar('requests');
-  const { model, lines, latestUs, uncounted } = await observe(first(opened.requests(), most), {
-    target,
-    vocabulary: number('vocabulary', '--vocabulary', 2, 2 ** 24, true) ?? 32_000,
-    speedup: number('speedup', '--speedup', 1e-6, 1e6, false) ?? 1,
-    timeoutMs: 1000 * (number('timeout', '--timeout', 0.001, 1e6, false) ?? 600),
-    warmUp: number('warmUp', '--warm-up', 0, 10_000, true) ?? 0,
-    ...(typeof options.model === 'string' ? { model: options.model } : {}),
-    ...(apiKey === undefined ? {} : { apiKey }),
-    progress: (ended, begun) =>
-      bar.update({ share: ended / Math.max(begun, 1), done: ended, note: `${begun} sent` }),
-  });
+  const { model, lines, latestUs, uncounted } = await inFlags(workloadFlags, () =>
+    observe(first(opened.requests(), most), {
+      target,
+      vocabulary: number('vocabulary', '--vocabulary', 2, 2 ** 24, true) ?? 32_000,
+      speedup: number('speedup', '--speedup', 1e-6, 1e6, false) ?? 1,
+      timeoutMs:
+        1000 * (numberWithin(options, 'timeout', '--timeout', { min: 0.001, max: 1e6, counts: 's' }) ?? 600),
+      warmUp: number('warmUp', '--warm-up', 0, 10_000, true) ?? 0,
+      ...(typeof options.model === 'string' ? { model: options.model } : {}),
+      ...(apiKey === undefined ? {} : { apiKey }),
+      progress: (ended, begun) =>
+        bar.update({ share: ended / Math.max(begun, 1), done: ended, note: `${begun} sent` }),
+    }),
+  );
   writeText(out, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
   const taken = takenText(file, opened);
   if (taken !== '') bar.say(taken);
@@ -101,14 +109,14 @@ async function run(file: string, options: OptionValues): Promise<void> {
 }
 
 export function observeCommand(): Command {
-  return addRows(
+  return addKnobs(
     new Command('observe')
       .description('Drive a server of the OpenAI API with a workload, and record when its tokens come.')
       .argument(
         '<workload>',
         'specification or recorded trace; lengths, times and shared prefixes are as there',
       ),
-    traceRows,
+    tracePaths,
   )
     .requiredOption('--target <url>', 'the server, as http://localhost:8000')
     .requiredOption('--out <file.jsonl>', 'where a line a request goes')

@@ -2,33 +2,48 @@
 
 import { type Command, Option } from 'commander';
 import { configError } from '../runtime/errors.ts';
+import { accepted, outputRows, refused } from '../sim/description/knobs/beside.ts';
 import {
-  type AskedSimulation,
-  checkAsked,
-  hiddenRows,
-  type OptionRow,
-  optionNameOf,
-  REPEATED,
-  simulateAliases,
-  simulateGroups,
-  withDefaults,
-} from '../simulate/optionTable.ts';
+  flagOf,
+  aliases as knobAliases,
+  knobGroups,
+  knobs,
+  negationOf,
+  type Path,
+  paths,
+} from '../sim/description/knobs.ts';
+import { type AskedSimulation, asked, type ReadWords } from '../sim/description/readers.ts';
 
-export function addRows(command: Command, rows: readonly OptionRow[], isHidden = false, group = ''): Command {
-  for (const [flags, about, otherwise] of rows) {
-    const option = new Option(flags, about).hideHelp(isHidden);
+/** Settings that shape a preset. */
+export const presetPaths: readonly Path[] = paths.filter((path) => knobs[path].shapesPreset);
+/** Settings about reading a recorded trace. */
+export const tracePaths: readonly Path[] = ['workload.columns', 'workload.dropEmpty', 'workload.sort'];
+
+/** Adds the options of settings. */
+export function addKnobs(command: Command, all: readonly Path[], group = ''): Command {
+  for (const path of all) {
+    const { flags, about, kind, or, negated } = knobs[path];
+    const option = new Option(flags, about);
     if (group !== '') option.helpGroup(`${group}:`);
-    if (otherwise !== undefined) option.default(otherwise);
-    // without a file the result goes to standard output
-    if (flags.includes('[')) option.preset(STDOUT);
-    if (optionNameOf(flags) === REPEATED) {
-      option.argParser((value: string, before: string | undefined) =>
-        before === undefined ? value : `${before}\n${value}`,
-      );
+    if (or !== undefined && kind !== 'flag') option.default(String(or));
+    if (kind === 'texts') {
+      option.argParser((value: string, before: readonly string[] = []) => [...before, value]);
     }
     command.addOption(option);
+    if (negated === undefined) continue;
+    const no = new Option(negationOf(flagOf(path)), negated);
+    command.addOption(group === '' ? no : no.helpGroup(`${group}:`));
   }
   return command;
+}
+
+function addRow(command: Command, flags: string, about: string, otherwise?: string): Option {
+  const option = new Option(flags, about);
+  if (otherwise !== undefined) option.default(otherwise);
+  // without a file the result goes to standard output
+  if (flags.includes('[')) option.preset(STDOUT);
+  command.addOption(option);
+  return option;
 }
 
 /** `--json [file]` of every command: what it writes is described by docs/reference/result.schema.json. */
@@ -41,8 +56,16 @@ export function jsonOption(): Option {
 
 /** All options of `tierkv simulate`. */
 export function addSimulateOptions(command: Command): Command {
-  for (const { title, rows } of simulateGroups) addRows(command, rows, false, title);
-  return addAliases(addRows(command, hiddenRows, true), simulateAliases);
+  const [first, ...more] = outputRows;
+  for (const [i, { title, paths: all }] of knobGroups.entries()) {
+    addKnobs(command, all, title);
+    // the result as JSON is asked for by most
+    const rows = i === 0 ? [first] : i === knobGroups.length - 1 ? more : [];
+    for (const [flags, about, otherwise] of rows)
+      addRow(command, flags, about, otherwise).helpGroup(`${title}:`);
+  }
+  for (const [flags] of [...accepted, ...refused]) addRow(command, flags, '').hideHelp();
+  return addAliases(command, knobAliases);
 }
 
 /**
@@ -75,38 +98,21 @@ export function addAliases(command: Command, aliases: Readonly<Record<string, st
 /** Standard output, as the file of a result. */
 const STDOUT = '-';
 
-/** @throws TKV_CONFIG where the deployment is missing or said twice, or an option has no part here */
-export function askedOf(command: Command, workload: string | undefined): AskedSimulation {
-  const options: Record<string, string | boolean> = {};
+/** The options that were given. */
+export function givenOptions(command: Command): ReadWords['options'] {
+  const options: [string, string | boolean][] = [];
   for (const option of command.options) {
     const attribute = option.attributeName();
     if (command.getOptionValueSource(attribute) !== 'cli') continue;
-    options[optionNameOf(String(option.long))] = command.getOptionValue(attribute) as string | boolean;
+    const value = command.getOptionValue(attribute) as string | boolean | readonly string[];
+    if (typeof value === 'boolean' && value === option.negate) continue;
+    for (const each of typeof value === 'object' ? value : [value])
+      options.push([String(option.long), each || true]);
   }
-  return checkAsked({ workload, options: withDefaults(options), given: new Set(Object.keys(options)) });
+  return options;
 }
 
-// An option or argument that is given and empty is mostly a variable of the shell that was not set.
-
-/** @throws TKV_CONFIG naming the first that is empty */
-export function refuseEmptyValues(command: Command): void {
-  for (const [i, argument] of command.registeredArguments.entries()) {
-    if (!argument.variadic && isEmpty(command.processedArgs[i])) {
-      throw configError(
-        argument.name(),
-        'is empty',
-        argument.required ? 'Name one.' : 'Name one, or leave it out.',
-      );
-    }
-  }
-  for (const option of command.options) {
-    const name = option.attributeName();
-    if (command.getOptionValueSource(name) !== 'cli' || !isEmpty(command.getOptionValue(name))) continue;
-    throw configError(option.long ?? option.flags, 'is empty', 'Give it a value, or leave it out.');
-  }
-}
-
-function isEmpty(value: unknown): boolean {
-  const values: readonly unknown[] = Array.isArray(value) ? value : [value];
-  return values.some((each) => typeof each === 'string' && each.trim() === '');
+/** @throws TKV_CONFIG where the deployment is missing or said twice, or an option has no part here */
+export function askedOf(command: Command, workload: string | undefined): AskedSimulation {
+  return asked(givenOptions(command), workload);
 }

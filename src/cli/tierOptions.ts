@@ -7,7 +7,7 @@ import { askedRows, isAlwaysAsked } from '../replay/sizedTiers.ts';
 type TierWords = Readonly<Record<string, unknown>>;
 
 /** @param option without dashes */
-export function wordOf(option: string): string {
+function wordOf(option: string): string {
   return option.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
 }
 

@@ -6,8 +6,7 @@
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { startProgressBar } from '../printing/progress.ts';
-import { numberWithin } from '../simulate/numberOptions.ts';
-import type { OptionValues } from '../simulate/optionTable.ts';
+import { numberWithin, type OptionValues } from './flags.ts';
 import { interruptible } from './process.ts';
 
 const helpEnd = `

@@ -1,10 +1,9 @@
 /** `--workers`: how many threads, or the server whose workers run the cases. */
 
 import { availableParallelism } from 'node:os';
-import { numberWithin } from '../simulate/numberOptions.ts';
-import type { OptionValues } from '../simulate/optionTable.ts';
 import { isServerUrl } from '../workers/openRunner.ts';
 import type { PoolLimits, TaskRunner } from '../workers/workerPool.ts';
+import { numberWithin, type OptionValues } from './flags.ts';
 import { interruptible } from './process.ts';
 
 export const workersFlags = '--workers <n|redis://host>';

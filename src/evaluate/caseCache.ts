@@ -14,8 +14,9 @@ import type { LostTimes, RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
 import { makeDirectory } from '../files/results.ts';
 import { codeFolder, dataFolder } from '../packageFiles.ts';
+import type { Deployment } from '../sim/description/settings.ts';
 import { withSeed } from '../simulate/plan.ts';
-import { type DeploymentSpec, writtenOf } from '../simulate/spec.ts';
+import { writePayload } from '../workers/payload.ts';
 import { type PlannedCase, planCase } from './runCase.ts';
 
 /** Most results in memory; the oldest go first. */
@@ -90,7 +91,7 @@ export class CaseCache {
     const { made } = this.#knownOf(suiteCase, contents);
     if ('error' in made) throw made.error;
     const { deployment: _planned, ...own } = suiteCase;
-    return { ...own, plan: withSeed(made.plan, String(own.seed)) };
+    return { ...own, plan: withSeed(made.plan, BigInt(own.seed)) };
   }
 
   get(key: string): RawMetrics | undefined {
@@ -138,7 +139,7 @@ export class CaseCache {
    * change of a file the plan is made again, since the file may name others.
    */
   #knownOf(suiteCase: SuiteCase, contents: FileContents): Known {
-    const asText = JSON.stringify(suiteCase.deployment);
+    const asText = writePayload(suiteCase.deployment.values);
     const drawn = `${asText} ${suiteCase.seed}`;
     const known = this.#known.get(asText) ?? this.#known.get(drawn);
     if (known?.files.every((file, i) => contents.of(file) === known.hashes[i])) return known;
@@ -180,10 +181,10 @@ function rests(made: Known['made']): boolean {
  * The deployment with the hash of each file in place of its path. Names of models stay, also those of their files and
  * folders, since a model has defaults by its name.
  */
-function withoutFileNames(deployment: DeploymentSpec, contents: FileContents): Record<string, unknown> {
+function withoutFileNames({ values }: Deployment, contents: FileContents): Record<string, unknown> {
   return Object.fromEntries(
-    Object.entries(writtenOf(deployment)).map(([name, value]) => {
-      if (typeof value !== 'string') return [name, value];
+    Object.entries(values).map(([name, value]): [string, unknown] => {
+      if (typeof value !== 'string') return [name, typeof value === 'bigint' ? String(value) : value];
       const hash = contents.of(value);
       if (hash === '') return [name, isFolder(value) ? `${path.basename(path.resolve(value))}/` : value];
       return [name, `${hash}${name === 'model' ? path.basename(value) : ''}`];

@@ -28,9 +28,10 @@ import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, requireFraction, requireInteger, TierKVError, unknownName } from '../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import { type DeploymentSpec, knobs, type Path } from '../sim/description/knobs.ts';
+import { askedBy, fromFields, readWords } from '../sim/description/readers.ts';
+import { type Deployment, get, isGiven, withValue } from '../sim/description/settings.ts';
 import { type LatencyBackend, latencyBackends } from '../sim/latency/latencyNames.ts';
-import { askedBy, readWords } from '../simulate/optionTable.ts';
-import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 
 /** Folder of their workloads. */
 const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
@@ -69,7 +70,7 @@ const plans: Readonly<Record<string, PlanSource>> = {
   routing: {
     workloads: ['shared-prefixes.yaml', 'heavy-tail.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    deployment: cluster,
+    deployment: fromFields(cluster),
     suites,
     scoring: {
       objectives: [latency, tail, attainment],
@@ -83,7 +84,7 @@ const plans: Readonly<Record<string, PlanSource>> = {
   admission: {
     workloads: ['overload.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    deployment: cluster,
+    deployment: fromFields(cluster),
     suites,
     scoring: {
       objectives: [
@@ -101,11 +102,11 @@ const plans: Readonly<Record<string, PlanSource>> = {
   scaling: {
     workloads: ['waves.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    deployment: {
+    deployment: fromFields({
       ...cluster,
       pools: { instances: 2 },
       control: { snapshotUs: 1_000_000, policyFile: path.join(suiteFolder, 'scaling.yaml') },
-    },
+    }),
     suites,
     scoring: {
       objectives: [
@@ -161,9 +162,10 @@ export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPl
 }
 
 function changed(source: PlanSource, { latencyModels, seeds, perturbation }: PlanChanges): PlanSource {
-  if (latencyModels !== undefined && source.deployment.file !== undefined) {
-    const problem = `chooses models of time, and ${source.deployment.file} names them`;
-    throw configError('--latency', problem, 'Leave it out, or change the file.');
+  const file = get(source.deployment, 'file');
+  if (latencyModels !== undefined && file !== undefined) {
+    const problem = `chooses models of time, and ${file} names them`;
+    throw configError('latencyModels', problem, 'Leave it out, or change the file.');
   }
   const suite = (of: SuiteSource): SuiteSource => ({
     seeds: seeds ?? of.seeds,
@@ -182,22 +184,21 @@ function casesOf(
   suite: SuiteSource,
   folder: string,
 ): SuiteCase[] {
-  return workloads.flatMap((workload) =>
-    latencyModels.flatMap((model) =>
-      suite.seeds.map((seed) => ({
+  return workloads.flatMap((workload) => {
+    const file = path.resolve(folder, workload);
+    const served = withValue(deployment, 'workload.file', file, { name: file });
+    return latencyModels.flatMap((model) => {
+      const timed = isGiven(deployment, 'file')
+        ? served
+        : withValue(served, 'latency.model', model as LatencyBackend);
+      return suite.seeds.map((seed) => ({
         id: `${path.basename(workload).replace(/\.ya?ml$/, '')}/${model}/${seed}`,
-        deployment: {
-          ...deployment,
-          workload: { ...deployment.workload, file: path.resolve(folder, workload) },
-          ...(deployment.file === undefined
-            ? { latency: { ...deployment.latency, model: model as LatencyBackend } }
-            : {}),
-        },
+        deployment: timed,
         seed,
         perturbation: suite.perturbation,
-      })),
-    ),
-  );
+      }));
+    });
+  });
 }
 
 /** Most cases of a suite. Memory holds each case with its deployment, and each policy runs on each case. */
@@ -218,7 +219,6 @@ function refuseTooMany({ workloads, latencyModels, suites }: PlanSource): void {
 function expand(source: PlanSource, folder: string): EvaluationPlan {
   refuseTooMany(source);
   const cases = (name: SuiteName): SuiteCase[] => casesOf(source, source.suites[name], folder);
-  askedFor(cases('train')[0].deployment);
   return {
     suites: { train: cases('train'), validation: cases('validation'), hidden: cases('hidden') },
     scoring: source.scoring,
@@ -255,7 +255,7 @@ const objectiveFields = fields({
 const planFields = fields({
   workloads: listOf(anyText, 'paths of specifications'),
   latencyModels: v.optional(listOf(oneName(latencyBackends), 'models of time')),
-  /** A description, which `askedFor` checks. */
+  /** A description, which `fromFields` reads. */
   deployment: v.optional(anyNames<unknown>('Describe it as simulate of tierkv/simulate takes it.')),
   args: v.optional(listOf(anyText, 'arguments of simulate')),
   suites: v.optional(
@@ -355,50 +355,30 @@ const OF_FILE = 'file';
 
 function modelsIn(
   { latencyModels }: PlanFields,
-  { file }: DeploymentSpec,
+  deployment: Deployment,
   base: readonly string[],
 ): readonly string[] {
+  const file = get(deployment, 'file');
   if (file === undefined) return latencyModels ?? base;
   if (latencyModels === undefined) return [OF_FILE];
   const problem = `chooses models of time, and ${file} names them`;
   throw configError('latencyModels', problem, 'Leave it out, or change the file.');
 }
 
-/** The description with its files as seen from the folder of the plan. */
-function seenFrom(folder: string, deployment: DeploymentSpec): DeploymentSpec {
-  const at = <T extends string | undefined>(file: T): T =>
-    (file === undefined ? file : path.resolve(folder, file)) as T;
-  const named = (name: string | undefined): string | undefined => (name?.endsWith('.json') ? at(name) : name);
-  const { file, model, hardware, control, tiers, latency } = deployment;
-  return {
-    ...deployment,
-    ...(file === undefined ? {} : { file: at(file) }),
-    ...(model === undefined ? {} : { model: named(model) as string }),
-    ...(hardware === undefined ? {} : { hardware: named(hardware) as string }),
-    ...(control?.policyFile === undefined
-      ? {}
-      : { control: { ...control, policyFile: at(control.policyFile) } }),
-    ...(tiers === undefined
-      ? {}
-      : {
-          tiers: {
-            ...tiers,
-            ...(tiers.offloadConfig === undefined ? {} : { offloadConfig: at(tiers.offloadConfig) }),
-            ...(tiers.sharedTier === undefined ? {} : { sharedTier: at(tiers.sharedTier) }),
-          },
-        }),
-    ...(latency?.coefficients === undefined
-      ? {}
-      : { latency: { ...latency, coefficients: at(latency.coefficients) } }),
-  };
+/** The deployment with its files as seen from the folder of the plan. */
+function seenFrom(folder: string, deployment: Deployment): Deployment {
+  const isFile = (at: Path, value: unknown): value is string =>
+    typeof value === 'string' &&
+    (knobs[at].kind === 'file' || (knobs[at].isFile && value.endsWith('.json')) === true);
+  const values = Object.entries(deployment.values).map(([at, value]): [string, unknown] => [
+    at,
+    isFile(at as Path, value) ? path.resolve(folder, value) : value,
+  ]);
+  return { ...deployment, values: Object.fromEntries(values) };
 }
 
-/** As a description, or as arguments of `tierkv simulate`, which come to one here. */
-function deploymentIn(
-  { deployment, args }: PlanFields,
-  base: DeploymentSpec,
-  folder: string,
-): DeploymentSpec {
+/** As a description, or as arguments of `tierkv simulate`. */
+function deploymentIn({ deployment, args }: PlanFields, base: Deployment, folder: string): Deployment {
   if (deployment === undefined) return args === undefined ? base : fromArguments(args);
   if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');
   if (typeof deployment !== 'object' || deployment === null || Array.isArray(deployment)) {
@@ -408,22 +388,12 @@ function deploymentIn(
       'Describe it as simulate of tierkv/simulate takes it.',
     );
   }
-  try {
-    askedFor(deployment);
-  } catch (cause) {
-    if (!(cause instanceof TierKVError) || cause.field === undefined) throw cause;
-    const field = `deployment.${cause.field}`;
-    const message = cause.message.startsWith(`${cause.field} `)
-      ? `deployment.${cause.message}`
-      : cause.message;
-    throw new TierKVError(cause.code, message, { field, cause });
-  }
-  return seenFrom(folder, deployment);
+  return seenFrom(folder, fromFields(deployment, 'deployment.'));
 }
 
-function fromArguments(args: readonly string[]): DeploymentSpec {
+function fromArguments(args: readonly string[]): Deployment {
   try {
-    return descriptionOf(askedBy(readWords(args)));
+    return askedBy(readWords(args)).deployment;
   } catch (error) {
     if (!(error instanceof TierKVError)) throw error;
     throw configError('args', `are refused: ${error.message}`, 'Give arguments of tierkv simulate.');
@@ -433,9 +403,9 @@ function fromArguments(args: readonly string[]): DeploymentSpec {
 //  Plans in which the number of instances can change.
 
 export function planScales({ suites }: EvaluationPlan): boolean {
-  const { file, control, options } = suites.train[0].deployment;
-  const interval = options?.modelAutoscalerIntervalUs;
-  return [file, control?.policyFile, interval].some((each) => each !== undefined);
+  const [{ deployment }] = suites.train;
+  const scaling = ['file', 'control.policyFile', 'control.autoscalerIntervalUs'] as const;
+  return scaling.some((each) => isGiven(deployment, each));
 }
 
 /** @throws TKV_CONFIG for a bundle that would scale, and cannot */
@@ -459,7 +429,7 @@ interface PlanSource {
   readonly workloads: readonly string[];
   readonly latencyModels: readonly string[];
   /** Deployment of all cases, without workload and model of time. */
-  readonly deployment: DeploymentSpec;
+  readonly deployment: Deployment;
   readonly suites: Readonly<Record<SuiteName, SuiteSource>>;
   readonly scoring: Scoring;
   readonly baseline: PolicyBundle;

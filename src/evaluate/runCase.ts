@@ -12,6 +12,7 @@ import type { TraceLevel } from '../evolve/trace/records.ts';
 import { type Regret, regretsOf, sampleDecisions } from '../evolve/trace/regret.ts';
 import { type ForcedDecisions, observers, type SimulationObserver } from '../sim/cluster/parts.ts';
 import type { Simulation } from '../sim/cluster/simulation.ts';
+import { withValue } from '../sim/description/settings.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { type RequestTable, statusNames } from '../sim/metrics/requestTable.ts';
 import { meetsTargets, type TargetsByClass } from '../sim/metrics/statistics.ts';
@@ -19,9 +20,8 @@ import { PartitionedRandom } from '../sim/random/goRand.ts';
 import type { LengthSpec } from '../sim/random/samplers.ts';
 import { buildPlanned } from '../simulate/build.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
-import { goodputTargets } from '../simulate/options.ts';
+import { goodputTargets } from '../simulate/classTargets.ts';
 import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
-import { askedFor } from '../simulate/spec.ts';
 
 /** Binds bundles that were checked, and keeps the last one: a bundle runs through all cases of a suite. */
 export class Binder {
@@ -47,10 +47,9 @@ export interface PlannedCase extends Omit<SuiteCase, 'deployment'> {
   readonly lost?: LostTimes;
 }
 
-/** @throws {TierKVError} for a description that is wrong, in the words of the options */
+/** @throws {TierKVError} for a deployment that is wrong, in the words of the one who wrote it */
 export function planCase({ deployment, ...rest }: SuiteCase): PlannedCase {
-  const { options } = askedFor(deployment);
-  return { ...rest, plan: planSimulation(undefined, { ...options, seed: String(rest.seed) }) };
+  return { ...rest, plan: planSimulation(withValue(deployment, 'seed', BigInt(rest.seed))) };
 }
 
 /** A function that makes the simulation of a case anew at each call. */
@@ -93,7 +92,7 @@ export function runCase(
   begun(simulation);
   simulation.run();
   simulation.close();
-  const targets = goodputTargets(built.options, built.opened.spec);
+  const targets = goodputTargets(built.deployment, built.opened.spec);
   return { metrics: rawMetrics(simulation, watch, targets, planned.lost), built, targets };
 }
 

@@ -8,11 +8,12 @@ import { TierKVError, tierName } from '../runtime/index.ts';
 import { requireShapes } from '../runtime/options.ts';
 import type { SimulationObserver } from '../sim/cluster/parts.ts';
 import type { MakeEngine } from '../sim/description/deployment.ts';
+import type { DeploymentSpec } from '../sim/description/knobs.ts';
+import { fromFields } from '../sim/description/readers.ts';
 import type { Instance } from '../sim/instance/instance.ts';
 import { SchedulerEngine } from '../sim/instance/schedulerEngine.ts';
 import { buildPlanned } from '../simulate/build.ts';
 import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
-import { askedFor, type DeploymentSpec, inFieldNames } from '../simulate/spec.ts';
 import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
 import { type CacheExplanation, explainRequest, type Twin } from './explanation.ts';
 import { RequestNames } from './logExplainer.ts';
@@ -38,7 +39,7 @@ interface WatchedInstance {
  */
 export function explainSimulation(spec: DeploymentSpec): SimulationExplainer {
   requireShapes({ spec }, { spec: 'object' });
-  return inFieldNames(() => explainPlanned(planSimulation(undefined, askedFor(spec).options)));
+  return explainPlanned(planSimulation(fromFields(spec)));
 }
 
 /** The same of a plan. */
@@ -52,10 +53,10 @@ export function explainPlanned(
   );
   const explainer = new SimulationExplainer();
   const { makeEngine, observer } = explainer;
-  const { simulation, deployment } = buildPlanned(plan, { skipsKeys: false, observer, makeEngine });
+  const { simulation, fleet } = buildPlanned(plan, { skipsKeys: false, observer, makeEngine });
   simulation.run(progress);
   simulation.close();
-  explainer.ended(simulation.instances, deployment.pools[0].engine.blockTokens);
+  explainer.ended(simulation.instances, fleet.pools[0].engine.blockTokens);
   return explainer;
 }
 

@@ -5,7 +5,7 @@
 
 import path from 'node:path';
 import { dataFolder } from '../packageFiles.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, namedError, TierKVError } from '../runtime/errors.ts';
 import { readYaml } from '../sim/description/fields.ts';
 import { type Coefficients, parseCoefficients } from '../sim/latency/coefficients.ts';
 import {
@@ -147,12 +147,10 @@ export function loadCoefficients(
   const shippedName = shippedCoefficients(backend, hardware);
   if (!exists(latencyDataFile(shippedName))) {
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
-    throw new TierKVError(
-      'TKV_CONFIG',
-      `there are no coefficients for ${what}. Give a file of tierkv latency fit as --coefficients, ` +
-        `or choose another --latency-model.`,
-      { field: '--coefficients' },
-    );
+    throw namedError('TKV_CONFIG', 'coefficients', (name) => {
+      const remedy = `Give a file of tierkv latency fit as ${name('coefficients')}, or choose another ${name('latencyModel')}.`;
+      return `there are no coefficients for ${what}. ${remedy}`;
+    });
   }
   return checked(readShipped(`latency/${shippedName}`, parseCoefficients), `data/latency/${shippedName}`);
 }

@@ -119,7 +119,7 @@ export function requireFormat(name: string): Format {
   if ((FORMATS as readonly string[]).includes(name)) return name as Format;
   const near = nearestName(name, FORMATS);
   throw configError(
-    '--from',
+    'format',
     `is "${name}"`,
     `${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${FORMATS.join(', ')}.`,
   );
@@ -265,12 +265,16 @@ export function openWorkload(file: string, options: OpenOptions = {}): OpenedWor
   if ((format === 'columns') !== (options.columns !== undefined)) {
     if (format === 'columns') {
       throw configError(
-        '--columns',
-        'is missing, and --from is columns',
+        'columns',
+        (called) => `is missing, and ${called('format')} is columns`,
         'Say which columns are arrival, input, output.',
       );
     }
-    throw configError('--columns', `is given, and --from is ${format}`, 'Leave one of them out.');
+    throw configError(
+      'columns',
+      (called) => `is given, and ${called('format')} is ${format}`,
+      'Leave one of them out.',
+    );
   }
   if (format === 'spec') return openSpec(readSpec(file), options, format);
   if (format === 'servegen') return openSpec(servegenSpec(file, options.seed ?? 42n), options, format);

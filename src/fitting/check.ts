@@ -40,7 +40,6 @@ import { sumBatch } from '../sim/latency/latencyModel.ts';
 import { newLatencyModel } from '../sim/latency/makeModel.ts';
 import type { Hardware } from '../sim/latency/modelConfig.ts';
 import { engineShape } from '../sim/latency/physics.ts';
-import { withOptionNames } from '../simulate/optionNames.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup, requireFiniteFit } from './fit.ts';
 
 interface CheckOptions {
@@ -166,9 +165,7 @@ export function otherGpuRun(): MeasuredRun {
 
 /** @throws {TierKVError} for a file, model or GPU that does not exist. */
 export function check(options: CheckOptions): LatencyCheckReport {
-  const report = withOptionNames({ records: '--steps', model: '--steps', GPU: '--gpu' }, () =>
-    judge(options),
-  );
+  const report = judge(options);
   requireFiniteFit(options.steps ?? options.gpu, report);
   return report;
 }

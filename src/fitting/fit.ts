@@ -26,7 +26,6 @@ import {
 } from '../sim/latency/fit/stepRecords.ts';
 import { linearTerms } from '../sim/latency/linear.ts';
 import type { ModelConfig } from '../sim/latency/modelConfig.ts';
-import { withOptionNames } from '../simulate/optionNames.ts';
 
 interface FitOptions {
   readonly backend: 'calibrated' | 'linear';
@@ -71,9 +70,7 @@ export function requireFiniteFit(file: string, value: unknown): void {
 
 /** @throws {TierKVError} for a file, model, GPU or experiment that does not exist, or nothing left to fit. */
 export function fitCoefficients(options: FitOptions): FitReport {
-  const report = withOptionNames({ records: '--steps', model: '--steps', GPU: '--gpu' }, () =>
-    fitSteps(options),
-  );
+  const report = fitSteps(options);
   requireFiniteFit(options.steps ?? options.gpu, report);
   return report;
 }

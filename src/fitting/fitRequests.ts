@@ -14,7 +14,6 @@ import { type MeasuredRunFile, readMeasuredRun } from '../sim/latency/fit/measur
 import { fitRun, type MeasuredRun, replayRun, runDistance } from '../sim/latency/fit/runFit.ts';
 import type { Hardware, ModelConfig } from '../sim/latency/modelConfig.ts';
 import { engineShape } from '../sim/latency/physics.ts';
-import { latencyOptionNames, withOptionNames } from '../simulate/optionNames.ts';
 import { type RunQuantity, runQuantities } from './check.ts';
 import { fittableRuns, loadMeasurements, modelLookup, requireFiniteFit, rounded } from './fit.ts';
 
@@ -68,7 +67,7 @@ type FitProgress = (share: number, replays: number) => void;
 
 /** @throws {TierKVError} for a file, model or GPU that does not exist, too few requests, or a fit that does not fit. */
 export function fitToRequests(options: FitRequestsOptions, progress?: FitProgress): FitRequestsReport {
-  const report = withOptionNames(latencyOptionNames, () => fitOneRun(options, progress));
+  const report = fitOneRun(options, progress);
   requireFiniteFit(options.requests, report.file);
   return report;
 }

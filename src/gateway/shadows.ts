@@ -7,6 +7,7 @@ import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { SimulationObserver } from '../sim/cluster/parts.ts';
 import type { PolicyChoice } from '../sim/control/policy.ts';
+import { fromFields } from '../sim/description/readers.ts';
 import { openLog } from './decisionLog.ts';
 import { type GatewayPlan, gatewaySlots } from './plan.ts';
 import { ShadowCounts, type ShadowTally } from './shadowCounts.ts';
@@ -62,7 +63,7 @@ export async function compareShadows(log: string, trial: ShadowTrial | undefined
     if (trial === undefined) return { metrics: undefined, prefixHitRate: undefined };
     const planned = planCase({
       ...unnamed,
-      deployment: { file: trial.deployment, workload: { file: trial.trace } },
+      deployment: fromFields({ file: trial.deployment, workload: { file: trial.trace } }),
     });
     let found = 0;
     let asked = 0;

@@ -8,9 +8,9 @@ import { TierKVError } from '../runtime/errors.ts';
 import { BatchSums, type LatencyModel } from '../sim/latency/latencyModel.ts';
 import { percentile } from '../sim/metrics/statistics.ts';
 import { requestsOf } from '../sim/workload/request.ts';
-import { withLatency } from '../simulate/engineOptions.ts';
+import { withLatency } from '../simulate/engineSettings.ts';
 import type { SimulationPlan } from '../simulate/plan.ts';
-import { openPlanned } from '../simulate/workloadOptions.ts';
+import { openPlanned } from '../simulate/workloadSettings.ts';
 import { type FigureName, type PlanTargets, statisticOf } from './targets.ts';
 
 /** Lengths of prompts or answers in tokens, over all requests that were read. */
@@ -43,8 +43,8 @@ export interface Traffic {
 /** Requests that are read to know the traffic: as many as a full run has, unless more are asked for. */
 const LOOKED_AT = 6000;
 
-export function trafficOf({ workload, options }: SimulationPlan): Traffic {
-  const opened = openPlanned(workload, options);
+export function trafficOf({ workload, deployment }: SimulationPlan): Traffic {
+  const opened = openPlanned(workload, deployment);
   let firstUs: number | undefined;
   let lastUs = 0;
   const prompts: number[] = [];

@@ -5,8 +5,9 @@
 
 import { availableParallelism } from 'node:os';
 import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import { flagOf } from '../sim/description/knobs.ts';
 import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
-import { rateNotice } from '../simulate/presetOptions.ts';
+import { rateNotice } from '../simulate/presetSettings.ts';
 import { type TaskRunner, WorkerPool } from '../workers/workerPool.ts';
 import {
   choiceText,
@@ -300,7 +301,8 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }:
   const shown = best ?? closest;
   const gpu = shown?.trial.choice.gpu;
   const { requestsPerS = 0, injected = 0 } = shown?.result ?? {};
-  const slow = rateNotice(workload.preset, workload.rate, injected, injected / Math.max(requestsPerS, 1e-9));
+  const cameS = injected / Math.max(requestsPerS, 1e-9);
+  const slow = rateNotice(workload.preset, workload.rate, injected, cameS, flagOf);
   if (slow !== undefined) notes.push(slow);
   for (const each of gpus) {
     const { fittedOn } = modelOfTime(latencyModel, each);

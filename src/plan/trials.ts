@@ -7,8 +7,8 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { temporaryDirectory } from '../files/temporaryDirectory.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
+import { fromFields } from '../sim/description/readers.ts';
 import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
-import { defaultOptions } from '../simulate/optionTable.ts';
 import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
 import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';
 import { type DeploymentChoice, deploymentFile, modelOfTime } from './choice.ts';
@@ -67,14 +67,18 @@ export class Trials {
     const time = modelOfTime(latencyModel ?? question.latencyModel, choice.gpu);
     const file = path.join(this.#folder.path, `deployment-${this.#files++}.yaml`);
     fs.writeFileSync(file, deploymentFile(choice, question, { seed, requests: requests ?? FULL_MAX }, time));
-    const options = {
-      ...defaultOptions,
-      deployment: file,
-      seed: String(seed),
-      ...(requests === undefined ? {} : { numRequests: String(requests) }),
-      ...(workload.preset === undefined ? {} : { workload: workload.preset, rate: String(workload.rate) }),
-    };
-    const plan = planSimulation(workload.file, options);
+    const plan = planSimulation(
+      fromFields({
+        file,
+        seed,
+        workload: {
+          ...(requests === undefined ? {} : { requests }),
+          ...(workload.preset === undefined ? {} : { preset: workload.preset }),
+          ...(workload.preset === undefined || workload.rate === undefined ? {} : { rate: workload.rate }),
+          ...(workload.file === undefined ? {} : { file: workload.file }),
+        },
+      }),
+    );
     fs.rmSync(file);
     return load === 1 ? plan : { ...plan, workload: { ...plan.workload, load } };
   }

@@ -3,8 +3,8 @@
 import type { TierFacts } from '../backends/tierRow.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
 import { OpenParts, openStores } from '../embed/stores.ts';
+import { renamed } from '../runtime/errors.ts';
 import { type KVManager, Outcome } from '../runtime/index.ts';
-import { inOptionNames } from '../simulate/optionNames.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { tierFieldOptions, tierOptionsOf } from './sizedTiers.ts';
 import { type BlockBytes, type ReplayedPlace, type ReplayTiers, sharesOf, trafficOf } from './tiers.ts';
@@ -20,7 +20,7 @@ export async function openTiers(
   const rows = tierOptionsOf(options.tiers, () => 0);
   await using opened = new OpenParts();
   const stores = await openStores({ ...rows, notice, ...known }, manager).catch((error) => {
-    throw inOptionNames(tierFieldOptions(), error);
+    throw renamed(tierFieldOptions(), error);
   });
   opened.use(stores);
   const { engine, pool, shared } = stores;

@@ -62,9 +62,71 @@ function shown(value: unknown): string {
   return typeof value === 'function' ? 'a function' : String(value);
 }
 
+/** What a field is called. */
+type NameOfField = (field: string) => string;
+/** A part of a sentence. It is a function where it names fields, so that each has the name that its writer knows. */
+export type Said = string | ((name: NameOfField) => string);
+
+/** How an error is said, given what its fields are called. */
+const sentences = new WeakMap<TierKVError, (name: NameOfField) => string>();
+
+/** An error about a field whose sentence may name that field and others. */
+export function namedError(
+  code: ErrorCode,
+  field: string,
+  sentence: (name: NameOfField) => string,
+): TierKVError {
+  const error = new TierKVError(
+    code,
+    sentence((name) => name),
+    { field },
+  );
+  sentences.set(error, sentence);
+  return error;
+}
+
 /** A bad setting: names the field, what it is, and the remedy. */
-export function configError(field: string, problem: string, remedy: string): TierKVError {
-  return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}`, { field });
+export function configError(field: string, problem: Said, remedy: Said): TierKVError {
+  const said = (part: Said, name: NameOfField): string => (typeof part === 'string' ? part : part(name));
+  return namedError(
+    'TKV_CONFIG',
+    field,
+    (name) => `${name(field)} ${said(problem, name)}. ${said(remedy, name)}`,
+  );
+}
+
+/** Where a setting was written: its name there, and the line of its file. */
+export interface SourcePlace {
+  readonly name: string;
+  readonly file?: string;
+  readonly line?: number;
+}
+
+/**
+ * The same fault in the words of the one who wrote the setting. An error that does not know how it is said keeps its text; it
+ * has the place as its field all the same.
+ */
+export function faultAt(
+  error: TierKVError,
+  { name: field, file, line = 1 }: SourcePlace,
+  name: NameOfField,
+): TierKVError {
+  const sentence = sentences.get(error);
+  const unsaid = file === undefined ? error.message : `${field}: ${error.message}`;
+  const text = sentence === undefined ? unsaid : sentence(name);
+  const placed =
+    file === undefined
+      ? new TierKVError(error.code, text, { field, cause: error })
+      : new TierKVError('TKV_INPUT', `${file}:${line}: ${text}`, { field, path: file, line, cause: error });
+  if (sentence !== undefined) sentences.set(placed, (outer) => sentence((each) => outer(name(each))));
+  return placed;
+}
+
+/** The error under other names of fields, where they have some. Another error, and one about another field, stays as it is. */
+export function renamed(names: Readonly<Record<string, string>>, error: unknown): unknown {
+  if (!(error instanceof TierKVError) || error.field === undefined || error.path !== undefined) return error;
+  const name: NameOfField = (field) => (Object.hasOwn(names, field) ? names[field] : field);
+  return Object.hasOwn(names, error.field) ? faultAt(error, { name: name(error.field) }, name) : error;
 }
 
 /** A bad argument: names the field, what it is, and the remedy. */
@@ -83,7 +145,7 @@ export function requireInteger(
     throw configError(
       field,
       `is ${shown(value)}, not an integer ${range}`,
-      `Set ${field} to an integer ${range}.`,
+      (name) => `Set ${name(field)} to an integer ${range}.`,
     );
   }
   return value;
@@ -91,7 +153,11 @@ export function requireInteger(
 
 export function requirePositive(field: string, value: number): number {
   if (!Number.isFinite(value) || value <= 0) {
-    throw configError(field, `is ${shown(value)}, not a positive finite number`, `Set ${field} above 0.`);
+    throw configError(
+      field,
+      `is ${shown(value)}, not a positive finite number`,
+      (name) => `Set ${name(field)} above 0.`,
+    );
   }
   return value;
 }
@@ -102,7 +168,7 @@ export function requireFinite(field: string, value: number): number {
     throw configError(
       field,
       `is ${shown(value)}, not a finite number of at least 0`,
-      `Set ${field} to 0 or more.`,
+      (name) => `Set ${name(field)} to 0 or more.`,
     );
   }
   return value;
@@ -110,7 +176,11 @@ export function requireFinite(field: string, value: number): number {
 
 export function requireFraction(field: string, value: number): number {
   if (!(typeof value === 'number' && value >= 0 && value <= 1)) {
-    throw configError(field, `is ${shown(value)}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);
+    throw configError(
+      field,
+      `is ${shown(value)}, outside [0, 1]`,
+      (name) => `Set ${name(field)} to a share from 0 to 1.`,
+    );
   }
   return value;
 }

@@ -144,7 +144,7 @@ export {
   type ServingReplica,
 } from './control/scaling/autoScaler.ts';
 export {
-  type Deployment,
+  type Fleet,
   type MakeEngine,
   newSimulation,
   type PoolConfig,

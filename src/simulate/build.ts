@@ -2,7 +2,9 @@
 
 import type { Conservation } from '../sim/cluster/core.ts';
 import { controlReadsKeys } from '../sim/control/plane.ts';
-import { type Deployment, newSimulation, type PoolConfig } from '../sim/description/deployment.ts';
+import { type Fleet, newSimulation, type PoolConfig } from '../sim/description/deployment.ts';
+import type { FieldPaths } from '../sim/description/settings.ts';
+import { get, nothingSaid, saidOfSettings } from '../sim/description/settings.ts';
 import { KeysNeeded } from '../sim/instance/simRequest.ts';
 import {
   type BuildExtras,
@@ -13,11 +15,10 @@ import {
   simulationKey,
   withPolicies,
 } from './built.ts';
-import { type EngineHardware, type PlannedMachine, withLatency } from './engineOptions.ts';
-import { optionNames, withOptionNames } from './optionNames.ts';
-import { goodputTargets } from './options.ts';
+import { goodputTargets } from './classTargets.ts';
+import { type EngineHardware, engineField, type PlannedMachine, withLatency } from './engineSettings.ts';
 import type { SimulationPlan } from './plan.ts';
-import { openPlanned } from './workloadOptions.ts';
+import { openPlanned } from './workloadSettings.ts';
 
 /** Runs a simulation to its end. It may run a second time, with the block keys that the first run left out. */
 export function runToEnd(
@@ -35,15 +36,21 @@ export function runToEnd(
   }
 }
 
-/** @throws {TierKVError} naming the option, or the key of the file, that the plan was written with */
+/** Settings behind the fields that the cluster checks. */
+const clusterField: FieldPaths = (field) => {
+  if (field === 'replicas' || field === 'default.replicas') return 'pools.total';
+  return engineField(field);
+};
+
+/** @throws {TierKVError} about a setting, in the words of the one who wrote it */
 export function buildPlanned(plan: SimulationPlan, extras: BuildExtras = {}): BuiltSimulation {
   const build = (): BuiltSimulation => assemble(plan, extras);
-  return plan.source === 'options' ? withOptionNames(optionNames, build) : build();
+  return plan.source === 'settings' ? saidOfSettings(plan.deployment, clusterField, build) : build();
 }
 
 function assemble(plan: SimulationPlan, extras: BuildExtras): BuiltSimulation {
   const { bundle: bound, adjust, ...parts } = extras;
-  const { control, options, gateway, admissionLatencyUs, routingLatencyUs, handoff } = plan;
+  const { control, deployment, gateway, admissionLatencyUs, routingLatencyUs, handoff } = plan;
   const machines = new Map<PlannedMachine, EngineHardware>();
   const machineOf = (planned: PlannedMachine): EngineHardware => {
     const machine = machines.get(planned) ?? withLatency(planned);
@@ -51,35 +58,35 @@ function assemble(plan: SimulationPlan, extras: BuildExtras): BuiltSimulation {
     return machine;
   };
   const pools = plan.pools.map((planned) => {
-    const { machine: plain, options: own = {}, ...rest } = planned;
+    const { machine: plain, deployment: own = nothingSaid, ...rest } = planned;
     const machine = machineOf(plain);
     const plainConfig: PoolConfig = { ...rest, latency: machine.latency };
     const engine = bound === undefined ? rest.engine : withPolicies(rest.engine, bound);
-    return { name: rest.configId, machine, options: own, plainConfig, config: { ...plainConfig, engine } };
+    return { name: rest.configId, machine, deployment: own, plainConfig, config: { ...plainConfig, engine } };
   });
-  const deployment: Deployment = { pools: pools.map(({ config }) => config) };
-  const [{ engine }] = deployment.pools;
-  const opened = openPlanned(plan.workload, options, adjust);
+  const fleet: Fleet = { pools: pools.map(({ config }) => config) };
+  const [{ engine }] = fleet.pools;
+  const opened = openPlanned(plan.workload, deployment, adjust);
   const ofBundle = bound?.policyId ?? null;
   const policies =
     plan.source === 'file'
       ? [plan.named, ofBundle]
       : [control, engine.scheduler, engine.eviction, plan.named, ofBundle];
-  const key = simulationKey(options, opened, policies);
-  const targets = goodputTargets(options, opened.spec);
+  const key = simulationKey(deployment, opened, policies);
+  const targets = goodputTargets(deployment, opened.spec);
   const scaling = plan.scaling.map((planned) => makeScaling(planned, key, targets, bound?.scaling));
-  const maxSequences = Math.max(...deployment.pools.map(({ limits }) => limits.maxSequences));
+  const maxSequences = Math.max(...fleet.pools.map(({ limits }) => limits.maxSequences));
   const makeEngine = extras.makeEngine ?? bound?.makeEngine;
   const simulation = newSimulation({
     key,
-    deployment,
+    deployment: fleet,
     workload: opened.workload,
     control: controlPlane(control, key, engine.blockTokens, maxSequences, bound),
     options: {
       horizonUs: opened.horizonUs,
       admissionLatencyUs,
       routingLatencyUs,
-      lastTokenInContext: options.asUpstream !== true,
+      lastTokenInContext: get(deployment, 'asUpstream') !== true,
       handoff,
       ...(gateway === null ? {} : { gateway }),
     },
@@ -91,19 +98,21 @@ function assemble(plan: SimulationPlan, extras: BuildExtras): BuiltSimulation {
   return {
     simulation,
     opened,
-    deployment,
+    fleet,
     machine: pools[0].machine,
     scaling,
     scheduler: engine.scheduler.queueOrder ?? 'fcfs',
-    options,
-    ...(plan.source === 'options'
+    deployment,
+    control,
+    planned: plan.scaling,
+    ...(plan.source === 'settings'
       ? {}
       : {
           pools: pools.map(
             (pool): BuiltPool => ({
               name: pool.name,
               machine: pool.machine,
-              options: pool.options,
+              deployment: pool.deployment,
               config: pool.plainConfig,
             }),
           ),

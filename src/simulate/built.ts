@@ -19,39 +19,41 @@ import {
   type ReplicaStart,
   Replicas,
 } from '../sim/control/scaling/autoScaler.ts';
-import type { Deployment, MakeEngine, PoolConfig } from '../sim/description/deployment.ts';
+import type { Fleet, MakeEngine, PoolConfig } from '../sim/description/deployment.ts';
+import { type Deployment, get } from '../sim/description/settings.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import type { EngineConfig } from '../sim/instance/engine.ts';
 import type { TargetsByClass } from '../sim/metrics/statistics.ts';
 import { PartitionedRandom } from '../sim/random/goRand.ts';
-import type { EngineHardware } from './engineOptions.ts';
-import { seedOption } from './numberOptions.ts';
-import type { OptionValues } from './optionTable.ts';
-import type { OpenedSimulation } from './workloadOptions.ts';
+import type { EngineHardware } from './engineSettings.ts';
+import type { OpenedSimulation } from './workloadSettings.ts';
 
 export interface BuiltSimulation {
   readonly simulation: Simulation;
   readonly opened: OpenedSimulation;
-  readonly deployment: Deployment;
+  readonly fleet: Fleet;
   readonly machine: EngineHardware;
   /** Pools whose replicas come and go. */
   readonly scaling: readonly ScalingSetup[];
   /** Name of the order in which requests wait. */
   readonly scheduler: string;
-  /** Options of the run, with values of a deployment file among them. */
-  readonly options: OptionValues;
-  /** Pools of a deployment file, each with the options that follow from it. */
+  /** What was asked for, with what a deployment file says of the workload. */
+  readonly deployment: Deployment;
+  /** Control plane as configured, without policies of a bundle. */
+  readonly control: ControlConfig;
+  readonly planned: readonly PlannedScaling[];
+  /** Pools of a deployment file, each with the settings that follow from it. */
   readonly pools?: readonly BuiltPool[];
   /** GPUs of all instances, the autoscaler's included. */
   gpus(): number;
 }
 
-/** A pool of a deployment file, with defaults for what the file leaves out. */
+/** A pool of a deployment file. */
 export interface BuiltPool {
   readonly name: string;
   readonly machine: EngineHardware;
   readonly config: PoolConfig;
-  readonly options: OptionValues;
+  readonly deployment: Deployment;
 }
 
 /** How replicas of a pool come and go, as plain data. */
@@ -139,14 +141,14 @@ export function withPolicies(engine: EngineConfig, { scheduler, eviction }: Boun
 
 /** @param policies everything that decides, as plain data */
 export function simulationKey(
-  options: OptionValues,
+  deployment: Deployment,
   { seed, spec }: OpenedSimulation,
   policies: readonly unknown[],
 ): SimulationKey {
   return {
     policies: policiesName(...policies),
     workloadSeed: spec?.seed ?? seed,
-    simulationSeed: seedOption(options, 'simulationSeed', '--simulation-seed') ?? seed,
-    jitterSeed: seedOption(options, 'jitterSeed', '--jitter-seed') ?? seed,
+    simulationSeed: get(deployment, 'simulationSeed') ?? seed,
+    jitterSeed: get(deployment, 'jitterSeed') ?? seed,
   };
 }

@@ -5,7 +5,7 @@
 
 import path from 'node:path';
 import { readText } from '../files/inputs.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { faultAt, TierKVError } from '../runtime/errors.ts';
 import { keyOfSeed } from '../sim/cluster/parts.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { checkControl, defaultControl } from '../sim/control/plane.ts';
@@ -20,7 +20,10 @@ import {
 import { noTriggers, type ScaleTriggers } from '../sim/control/scaling/autoScaler.ts';
 import type { PoolConfig } from '../sim/description/deployment.ts';
 import type { SpecNode } from '../sim/description/fields.ts';
+import { keysOf } from '../sim/description/knobs.ts';
+import { fromKey, fromMapping } from '../sim/description/readers.ts';
 import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
+import { type Deployment, isGiven, nothingSaid, withValue } from '../sim/description/settings.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
 import { sizedTierNames } from '../sim/links/machineTiers.ts';
@@ -33,10 +36,8 @@ import {
   engineSetup,
   type MakeTiers,
   sharedTierOf,
-} from './engineOptions.ts';
+} from './engineSettings.ts';
 import { offloadTiersOf } from './offloadTiers.ts';
-import { optionNames, withOptionNames } from './optionNames.ts';
-import { engineKeys, flagKeys, flagOf, modelKeys, type OptionValues, optionNameOf } from './optionTable.ts';
 
 const stages = [
   'admission',
@@ -92,7 +93,7 @@ export function readControl(root: SpecNode): DeployedControl {
     history: readHistory(node?.section('history')),
     topK: node?.integer('top_k', { min: -1, max: 10_000 }, 0) ?? 0,
   };
-  const control = inFile(
+  const control = atKeys(
     (field) => {
       const [stage] = field.split('.');
       const found = [...sections].find(([key]) => (stageOf[key] ?? key) === stage);
@@ -150,24 +151,24 @@ function readHistory(node: SpecNode | undefined): ControlConfig['history'] {
   return history;
 }
 
-//  Errors about options and fields become errors about the deployment file: file, line and key.
+//  Checks of parts that know their own fields become errors about the deployment file: file, line and key.
 
-/** Place of a field in the file: a key of a mapping. */
+/** SourcePlace of a field in the file: a key of a mapping. */
 type FieldPlace = readonly [node: SpecNode, key: string];
 
 /** Runs `act`. Its errors about a field that `placeOf` knows become errors about that place of the file. */
-function inFile<T>(placeOf: (field: string) => FieldPlace | undefined, act: () => T): T {
+function atKeys<T>(placeOf: (field: string) => FieldPlace | undefined, act: () => T): T {
   try {
     return act();
   } catch (error) {
     if (!(error instanceof TierKVError) || error.field === undefined || error.path !== undefined) throw error;
-    const { field, message } = error;
-    const place = placeOf(field);
+    const place = placeOf(error.field);
     if (place === undefined) throw error;
-    const said = message.startsWith(`${field} `) ? message.slice(field.length + 1) : `(${message})`;
-    const end = said.indexOf('. ');
-    const problem = end === -1 ? said.replace(/\.$/, '') : said.slice(0, end);
-    throw place[0].error(place[1], problem, end === -1 ? 'Change it.' : said.slice(end + 2));
+    const [node, key] = place;
+    throw faultAt(error, node.place(key), (field) => {
+      const found = placeOf(field);
+      return found === undefined ? field : found[0].place(found[1]).name;
+    });
   }
 }
 
@@ -177,7 +178,7 @@ function camel(name: string): string {
 }
 
 // Models and pools of a deployment file. A model is what runs on which hardware; a pool is like instances of
-// it. Keys of both are the options of `tierkv simulate` with underscores, and are checked as those are.
+// it. Keys of both are settings under the names of their options, with underscores.
 
 const roles: readonly Role[] = ['monolithic', 'prefill', 'decode'];
 /** Most instances of a pool. */
@@ -186,76 +187,52 @@ const REPLICAS_MAX = 1024;
 interface Model {
   readonly name: string;
   readonly machine: EngineHardware;
-  readonly options: OptionValues;
-}
-
-/** The option behind a key: `max_num_seqs` is `--max-num-seqs`. */
-function nameOf(key: string): string {
-  return optionNameOf(`--${key.replaceAll('_', '-')}`);
-}
-
-/** The options that keys of a mapping can set. */
-function sayable(options: OptionValues, keys: readonly string[]): OptionValues {
-  return Object.fromEntries(keys.map((key) => [nameOf(key), options[nameOf(key)]]));
+  readonly deployment: Deployment;
 }
 
 interface DeployedPool {
   readonly name: string;
   readonly config: PoolConfig;
   readonly machine: EngineHardware;
-  /** Options of its model and engine: values of the file, and defaults for the rest. */
-  readonly options: OptionValues;
+  /** Settings of its model and engine, with their places in the file. */
+  readonly deployment: Deployment;
   readonly bounds: { readonly min: number; readonly max: number };
   /** The pool's mapping in the file, and the section `autoscaling` in it. */
   readonly node: SpecNode;
   readonly autoscaling: SpecNode | undefined;
 }
 
-/** Options that the keys of a mapping set, with the place of each. */
-function optionsOf(
-  node: SpecNode | undefined,
-  keys: readonly string[],
-): { given: OptionValues; placeOf: (flag: string) => FieldPlace | undefined } {
-  const given: Record<string, string | boolean> = {};
-  const places = new Map<string, FieldPlace>();
-  if (node === undefined) return { given, placeOf: () => undefined };
-  for (const key of keys) {
-    const name = nameOf(key);
-    if (!node.says(key)) {
-      if (!Object.hasOwn(given, name)) places.set(flagOf(name), [node, key]);
-      continue;
-    }
-    if (Object.hasOwn(given, name)) throw node.error(key, 'is said under two names', 'Keep one');
-    places.set(flagOf(name), [node, key]);
-    given[name] = flagKeys.includes(key) ? (node.flag(key) ?? false) : node.text(key);
-  }
-  return { given, placeOf: (flag) => places.get(flag) };
-}
-
-function readModel(node: SpecNode, base: OptionValues): Model {
+function readModel(node: SpecNode, base: Deployment): Model {
   const name = node.text('name');
   if (name === '') throw node.error('name', 'is missing', 'Call the model as requests do');
-  const { given, placeOf } = optionsOf(node, modelKeys);
+  const said = fromMapping(node, 'model', base);
   const config = node.text('config', name);
+  const at = node.place(node.has('config') ? 'config' : 'name');
   node.close();
-  const options = { ...base, ...given, model: config };
-  const machine = inFile(
-    (field) => placeOf(field) ?? (field === '--model' || field === 'model' ? [node, 'name'] : undefined),
-    () => withOptionNames(optionNames, () => engineHardware(options)),
-  );
-  const known = { ...options, latencyModel: machine.coefficients.backend };
-  return { name, machine, options: sayable(known, modelKeys) };
+  const deployment = withValue(said, 'model', config, at);
+  const machine = engineHardware(deployment);
+  return {
+    name,
+    machine,
+    deployment: withValue(deployment, 'latency.model', machine.coefficients.backend),
+  };
 }
 
-/** @param base all options of `tierkv simulate` with their defaults */
-export function readPools(root: SpecNode, base: OptionValues): DeployedPool[] {
+/** @param run settings of the whole run: a pool has its seed and whether it is as upstream */
+export function readPools(root: SpecNode, run: Deployment): DeployedPool[] {
+  const { seed, asUpstream } = run.values;
+  const values = {
+    ...(seed === undefined ? {} : { seed }),
+    ...(asUpstream === undefined ? {} : { asUpstream }),
+  };
+  const base: Deployment = { ...nothingSaid, values, words: run.words };
   const models = root.list('models').map((node) => readModel(node, base));
   if (models.length === 0) throw root.error('models', 'is empty', 'Name a model with its hardware');
   requireUnique(root, 'models', models);
   const sharedNode = root.section('shared_tier');
   const shared = sharedNode === undefined ? undefined : sharedTierOf(sharedNode);
   sharedNode?.close();
-  const pools = root.list('pools').map((node) => readPool(node, base, models, shared));
+  const pools = root.list('pools').map((node) => readPool(node, models, shared));
   if (pools.length === 0) throw root.error('pools', 'is empty', 'Give a pool with replicas');
   requireUnique(root, 'pools', pools);
   requirePairs(root, pools);
@@ -288,7 +265,6 @@ function requirePairs(root: SpecNode, pools: readonly DeployedPool[]): void {
 
 function readPool(
   node: SpecNode,
-  base: OptionValues,
   models: readonly Model[],
   shared: SharedServerConfig | undefined,
 ): DeployedPool {
@@ -297,22 +273,19 @@ function readPool(
   const names = models.map((model) => model.name);
   const modelName = models.length === 1 ? node.text('model', names[0]) : node.text('model');
   if (!names.includes(modelName)) node.choice('model', names);
-  const { machine, options: ofModel } = models[names.indexOf(modelName)];
+  const { machine, deployment: ofModel } = models[names.indexOf(modelName)];
   const role = node.choice<Role>('role', roles, 'monolithic');
   const { replicas, bounds } = readReplicas(node);
   const engineNode = node.section('engine');
-  const { given, placeOf } = optionsOf(engineNode, engineKeys);
-  const options: OptionValues = { ...base, ...given };
-  const { engine, limits } = inFile(placeOf, () =>
-    withOptionNames(optionNames, () => engineSetup(options, machine, {}, tiersOf(node, given, shared))),
-  );
+  const own = fromMapping(engineNode, 'engine', ofModel);
+  const { engine, limits } = engineSetup(own, machine, {}, tiersOf(node, own, shared));
   engineNode?.close();
   const autoscaling = node.section('autoscaling');
   node.close();
   return {
     name,
     machine,
-    options: { ...ofModel, ...sayable(options, engineKeys) },
+    deployment: own,
     bounds,
     node,
     autoscaling,
@@ -347,24 +320,29 @@ function readReplicas(node: SpecNode): {
   return { replicas, bounds: { min, max } };
 }
 
-/** Tiers as `--kv-offload-config` has them, and links as `tierkv calibrate` measures them. */
+/** Keys of an engine that are sizes of tiers. */
+const sizedKeys = keysOf('engine').filter(([, path]) =>
+  ['tiers.hostBlocks', ...sizedTierNames.map((name) => `tiers.${name}`)].includes(path),
+);
+
+/** Tiers as the file of `tiers.offloadConfig` has them, and links as `tierkv calibrate` measures them. */
 function tiersOf(
   node: SpecNode,
-  given: OptionValues,
+  own: Deployment,
   shared: SharedServerConfig | undefined,
 ): MakeTiers | undefined {
   const tiers = node.section('tiers');
   const withShared = shared === undefined ? {} : { shared };
   if (tiers === undefined) {
     if (shared === undefined) return undefined;
-    for (const key of ['kv_cpu_blocks', ...sizedTierNames]) {
-      if (given[nameOf(key)] === undefined) continue;
+    for (const [key, path] of sizedKeys) {
+      if (!isGiven(own, path)) continue;
       throw node.error('engine', `has ${key} beside shared_tier`, 'Say its tiers under tiers');
     }
     return () => ({ lowerTiers: [], loads: { kind: 'deferred', links: {}, prefetch: true }, ...withShared });
   }
-  for (const key of ['kv_cpu_blocks', ...sizedTierNames]) {
-    if (given[nameOf(key)] === undefined) continue;
+  for (const [key, path] of sizedKeys) {
+    if (!isGiven(own, path)) continue;
     throw node.error('tiers', `excludes engine.${key}`, 'Keep one of them');
   }
   return (blockBytes) => {
@@ -444,7 +422,7 @@ function readSetup(node: SpecNode, { name, bounds, config }: DeployedPool, suffi
     suffix,
   };
   // built once here, so that an error has the line of the file
-  inFile(
+  atKeys(
     (field) => (field === 'scaling.triggers' ? [node, 'triggers'] : placeIn(policyNode, field)),
     () => makeScaling(planned, keyOfSeed(0n), {}),
   );
@@ -500,46 +478,32 @@ function readActuation(node: SpecNode): ScalingActuationConfig {
 //  The workload of a deployment file: a file beside it, a preset, or a specification in place.
 
 export interface DeployedWorkload {
-  /** Options that describe the workload. */
-  readonly options: OptionValues;
+  /** Settings that describe the workload, with their places in the file. */
+  readonly settings: Deployment;
   readonly spec: WorkloadSpec | undefined;
-  /** An error about an option that the file gave is about its key there. */
-  readonly inFile: (error: unknown) => unknown;
 }
 
-const presetKeys = [
-  'rate',
-  'num_requests',
-  'concurrency',
-  'think_time_ms',
-  'prefix_tokens',
-  'prompt_tokens',
-  'prompt_tokens_stdev',
-  'prompt_tokens_min',
-  'prompt_tokens_max',
-  'output_tokens',
-  'output_tokens_stdev',
-  'output_tokens_min',
-  'output_tokens_max',
-] as const;
-
-/** @param file of the deployment; paths in it are relative to its folder */
-export function readWorkload(root: SpecNode, file: string): DeployedWorkload {
+/**
+ * @param file of the deployment; paths in it are relative to its folder
+ * @param run settings of the run, whose words are those of what the file leaves out
+ */
+export function readWorkload(root: SpecNode, file: string, run: Deployment): DeployedWorkload {
+  const none: Deployment = { ...nothingSaid, words: run.words };
   const node = root.section('workload');
-  if (node === undefined) return { options: {}, spec: undefined, inFile: (error) => error };
+  if (node === undefined) return { settings: none, spec: undefined };
   const kinds = (['file', 'preset', 'spec'] as const).filter((key) => node.has(key));
   if (kinds.length !== 1) {
     throw node.error('', `names ${kinds.length} of file, preset and spec`, 'Name one of them');
   }
   const folder = path.dirname(file);
-  const options: Record<string, string> = {};
+  let settings = none;
   let spec: WorkloadSpec | undefined;
   if (kinds[0] === 'file') {
-    options.workloadSpec = path.resolve(folder, node.text('file'));
-    if (node.says('num_requests')) options.numRequests = node.text('num_requests');
+    const at = path.resolve(folder, node.text('file'));
+    settings = withValue(none, 'workload.file', at, node.place('file'));
+    if (node.says('num_requests')) settings = fromKey(node, 'num_requests', 'workload.requests', settings);
   } else if (kinds[0] === 'preset') {
-    options.workload = node.text('preset');
-    for (const key of presetKeys) if (node.says(key)) options[camel(key)] = node.text(key);
+    settings = fromMapping(node, 'workload', fromKey(node, 'preset', 'workload.preset', none));
   } else {
     const section = node.section('spec');
     if (section === undefined) throw node.error('spec', 'is empty', 'Write the specification under it');
@@ -550,30 +514,25 @@ export function readWorkload(root: SpecNode, file: string): DeployedWorkload {
     }
   }
   node.close();
-  const inFile = (error: unknown): unknown => {
-    const key = presetKeys.find(
-      (each) => error instanceof TierKVError && flagOf(camel(each)) === error.field,
-    );
-    if (!(error instanceof TierKVError) || error.field === undefined || key === undefined) return error;
-    const said = error.message.replaceAll(error.field, `workload.${key}`);
-    const [problem, ...remedy] = said.replace(`workload.${key} `, '').split('. ');
-    return node.error(key, problem, remedy.join('. ').replace(/\.$/, ''));
-  };
-  return { options, spec, inFile };
+  return { settings, spec };
 }
 
-/** `slo: {ttft: {critical: 500ms}}` as the options of goodput. */
-export function readTargets(root: SpecNode): OptionValues {
+/** `slo: {ttft: {critical: 500ms}}` as targets of goodput. */
+export function readTargets(root: SpecNode): Deployment {
+  let targets = nothingSaid;
   const node = root.section('slo');
-  if (node === undefined) return {};
-  const options: Record<string, string> = {};
-  for (const key of ['ttft', 'itl', 'e2e']) {
+  if (node === undefined) return targets;
+  for (const [key, path] of [
+    ['ttft', 'targets.ttftMs'],
+    ['itl', 'targets.itlMs'],
+    ['e2e', 'targets.e2eMs'],
+  ] as const) {
     const section = node.section(key);
     if (section === undefined) continue;
-    const targets = section.keys().map((sloClass) => `${sloClass}=${section.text(sloClass)}`);
+    const classes = Object.fromEntries(section.keys().map((name) => [name, section.scalar(name)]));
     section.close();
-    if (targets.length > 0) options[camel(`slo_${key}`)] = targets.join(',');
+    if (Object.keys(classes).length > 0) targets = fromKey(node, key, path, targets, classes);
   }
   node.close();
-  return options;
+  return targets;
 }

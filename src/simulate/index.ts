@@ -1,6 +1,7 @@
 /** Simulations of described deployments: `simulate`, its description, and its result. */
 
 export type { Conservation } from '../sim/cluster/core.ts';
+export type { DeploymentSpec } from '../sim/description/knobs.ts';
 export type { MetricsOutput } from '../sim/report/metricsOutput.ts';
 export type { CacheMetrics, OccupancySample } from '../sim/report/tierMetrics.ts';
 export {
@@ -10,4 +11,3 @@ export {
   simulate,
   simulationChoices,
 } from './simulate.ts';
-export type { ChosenPolicy, DeploymentSpec, LengthChoice } from './spec.ts';

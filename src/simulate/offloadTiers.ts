@@ -3,9 +3,11 @@
  */
 
 import { readText } from '../files/inputs.ts';
-import { parseBlocks } from '../printing/text.ts';
+import { formatBytes, formatCount } from '../printing/text.ts';
+import { parseBlocks } from '../runtime/sizes.ts';
 import { type TierName, TOP, tierNames } from '../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import { type Deployment, fault, get } from '../sim/description/settings.ts';
 import type { LoadTiming, LowerTier } from '../sim/instance/engine.ts';
 import {
   deviceClasses,
@@ -13,6 +15,7 @@ import {
   linksDown,
   linksUp,
   pcie,
+  type SizedTierName,
   secondaryTiers,
   sizedTierRows,
   usualDisk,
@@ -20,8 +23,6 @@ import {
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
-import { blocksOption } from './options.ts';
-import type { OptionValues } from './optionTable.ts';
 
 /** Most blocks of a tier. */
 export const BLOCKS_MAX: number = 2 ** 24;
@@ -33,13 +34,39 @@ export interface Tiers {
   readonly shared?: SharedServerConfig;
 }
 
+/** Settings that are the size of a tier. */
+type SizePath = 'engine.kvBlocks' | `tiers.${SizedTierName}`;
+
+/**
+ * The size of a tier in blocks; undefined where it was not given.
+ * @param bytesPerBlock of an instance, which a size in bytes is divided by
+ */
+export function blocksOf(
+  deployment: Deployment,
+  path: SizePath,
+  bytesPerBlock: number,
+  min: number,
+): number | undefined {
+  const text = get(deployment, path);
+  if (text === undefined) return undefined;
+  const blocks = parseBlocks(text, bytesPerBlock);
+  if (blocks >= min && blocks <= BLOCKS_MAX) return blocks;
+  const each = `${formatCount(blocks)} blocks of ${formatBytes(bytesPerBlock)}`;
+  throw fault(
+    deployment,
+    path,
+    `is ${text}${String(blocks) === text.trim() ? '' : `, which is ${each}`}`,
+    `Set it to an integer from ${min} to ${BLOCKS_MAX} blocks, or to as many bytes.`,
+  );
+}
+
 /** Tiers that have only a size, over the links of a usual machine. */
-export function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers | undefined {
+export function sizedTiers(deployment: Deployment, bytesPerBlock: number): Tiers | undefined {
   const lowerTiers: LowerTier[] = [];
   const links: Record<string, LinkProfile> = {};
   let isAsked = false;
   for (const { tier, read, write } of sizedTierRows) {
-    const blocks = blocksOption(options, tier, bytesPerBlock, 0, BLOCKS_MAX);
+    const blocks = blocksOf(deployment, `tiers.${tier}`, bytesPerBlock, 0);
     isAsked ||= blocks !== undefined;
     if (blocks !== undefined && blocks > 0) addTier(lowerTiers, links, { tier, blocks }, { read, write });
   }

@@ -1,20 +1,24 @@
 /**
- * From options, or from a deployment file, to a simulation as plain data: names are looked up, files are read, values
+ * From settings, or from a deployment file, to a simulation as plain data: names are looked up, files are read, values
  * are checked. A plan goes to threads and to other machines, and all that is left to read there is a recorded trace.
  * Whatever it was written as, one builder (`build.ts`) makes a simulation of it.
  */
 
 import { isMap, isSeq, parseDocument } from 'yaml';
 import { readText } from '../files/inputs.ts';
+
 import { prefixNotice } from '../files/openWorkload.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import type { TierKVError } from '../runtime/errors.ts';
+
 import { type HandoffConfig, handoffGranularities } from '../sim/cluster/handoffs.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { Role } from '../sim/control/policy.ts';
 import type { PoolConfig } from '../sim/description/deployment.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import { fromKey } from '../sim/description/readers.ts';
+import { type Deployment, fault, get, nameOf, overlaid, withValue } from '../sim/description/settings.ts';
 import type { PlannedScaling } from './built.ts';
-import { controlSetup, type PolicyFile, planScaling } from './controlOptions.ts';
+import { controlSetup, type PolicyFile, planScaling } from './controlSettings.ts';
 import {
   type DeployedWorkload,
   readControl,
@@ -23,24 +27,21 @@ import {
   readTargets,
   readWorkload,
 } from './deployment.ts';
-import { engineHardware, engineSetup, oneOf, type PlannedMachine } from './engineOptions.ts';
-import { cutOffTiers, idleFields } from './idleFields.ts';
-import { optionNames, withOptionNames } from './optionNames.ts';
-import { real, textOption, whole, wholeOption } from './options.ts';
-import { flagOf, type OptionValues } from './optionTable.ts';
-import { presetSpec } from './presetOptions.ts';
-import { type PlannedWorkload, planWorkload } from './workloadOptions.ts';
+import { chosen, engineHardware, engineSetup, type PlannedMachine } from './engineSettings.ts';
+import { cutOffTiers, idleKeys } from './needs.ts';
+import { presetSpec } from './presetSettings.ts';
+import { type PlannedWorkload, planWorkload } from './workloadSettings.ts';
 
 /** A pool of equal instances: their configuration, and their number at the start. */
 interface PlannedPool extends Omit<PoolConfig, 'latency'> {
   readonly machine: PlannedMachine;
-  /** Options of a pool of a deployment file. */
-  readonly options?: OptionValues;
+  /** Settings of a pool of a deployment file. */
+  readonly deployment?: Deployment;
 }
 
 export interface SimulationPlan {
   /** Source of the pools; those of a deployment file have names. */
-  readonly source: 'options' | 'file';
+  readonly source: 'settings' | 'file';
   readonly pools: readonly PlannedPool[];
   readonly control: ControlConfig;
   /** Null without a gateway queue. */
@@ -55,45 +56,40 @@ export interface SimulationPlan {
   /** Part of the simulation's key: the text of the deployment file, or the autoscaler of the file of policies. */
   readonly named: unknown;
   /**
-   * Every option with its value. Seed, targets, end and presets are read here when the simulation is made; the rest
-   * says where a result comes from.
+   * What was asked for. Seed, targets, end and presets are read here when the simulation is made; the rest says where a result
+   * comes from.
    */
-  readonly options: OptionValues;
+  readonly deployment: Deployment;
   /** Warnings about settings without effect, a sentence each. */
   readonly notices: readonly string[];
 }
 
-/**
- * @param trace the file that is named without an option
- * @throws {TierKVError} for anything unknown or out of range: naming the option, or file, line and key
- */
-export function planSimulation(trace: string | undefined, options: OptionValues): SimulationPlan {
-  const file = textOption(options, 'deployment');
-  return file === undefined
-    ? withOptionNames(optionNames, () => planOptions(trace, options))
-    : planFile(file, trace, options);
+/** @throws {TierKVError} for anything unknown or out of range, in the words of the one who wrote it */
+export function planSimulation(deployment: Deployment): SimulationPlan {
+  const file = get(deployment, 'file');
+  return file === undefined ? planSettings(deployment) : planFile(file, deployment);
 }
 
 /** The plan with another seed. Profiles of ServeGen are drawn when a plan is made, and so have to be planned again. */
-export function withSeed(plan: SimulationPlan, seed: string): SimulationPlan {
-  return { ...plan, options: { ...plan.options, seed } };
+export function withSeed(plan: SimulationPlan, seed: bigint): SimulationPlan {
+  return { ...plan, deployment: withValue(plan.deployment, 'seed', seed) };
 }
 
 /** Instances by role: prefill first, then decode, then instances that do all. */
-function poolsOf(options: OptionValues): [Role, number][] {
-  const total = whole(options, 'numInstances', 1, 1024);
-  const prefill = whole(options, 'prefillInstances', 0, 1024);
-  const decode = whole(options, 'decodeInstances', 0, 1024);
-  const shared = whole(options, 'prefillDecodeInstances', 0, 1024);
+function poolsOf(deployment: Deployment): [Role, number][] {
+  const total = get(deployment, 'pools.total');
+  const prefill = get(deployment, 'pools.prefill');
+  const decode = get(deployment, 'pools.decode');
+  const shared = get(deployment, 'pools.instances');
   const named = prefill + decode + shared;
   if (named === 0) return [['monolithic', total]];
   if (named !== total) {
     const problem = `is ${total}, and the roles come to ${named}`;
-    throw configError('--num-instances', problem, 'Give every instance one role.');
+    throw fault(deployment, 'pools.total', problem, 'Give every instance one role.');
   }
   if ((prefill === 0) !== (decode === 0) && shared === 0) {
-    const missing = prefill === 0 ? '--prefill-instances' : '--decode-instances';
-    throw configError(missing, 'is 0, and the other role is not', 'Deploy both, or neither.');
+    const missing = prefill === 0 ? 'pools.prefill' : 'pools.decode';
+    throw fault(deployment, missing, 'is 0, and the other role is not', 'Deploy both, or neither.');
   }
   const pools: [Role, number][] = [
     ['prefill', prefill],
@@ -103,37 +99,37 @@ function poolsOf(options: OptionValues): [Role, number][] {
   return pools.filter(([, count]) => count > 0);
 }
 
-function planOptions(trace: string | undefined, options: OptionValues): SimulationPlan {
-  const hardware = engineHardware(options);
+function planSettings(deployment: Deployment): SimulationPlan {
+  const hardware = engineHardware(deployment);
   const { latency: _made, ...machine } = hardware;
-  const { control, gateway, bundle } = controlSetup(options);
-  const { engine, limits } = engineSetup(options, hardware, bundle);
-  const pools = poolsOf(options).map(([role, replicas]): PlannedPool => {
+  const { control, gateway, bundle } = controlSetup(deployment);
+  const { engine, limits } = engineSetup(deployment, hardware, bundle);
+  const pools = poolsOf(deployment).map(([role, replicas]): PlannedPool => {
     return { configId: 'default', role, model: '', replicas, engine, limits, machine };
   });
-  const workload = planWorkload(trace, options);
+  const workload = planWorkload(deployment);
   const replicas = pools.reduce((sum, pool) => sum + pool.replicas, 0);
-  const scaling = planScaling(options, bundle, hardware, engine, limits, replicas);
-  const granularity = textOption(options, 'pdTransferGranularity') ?? 'request';
+  const scaling = planScaling(deployment, bundle, hardware, engine, limits, replicas);
+  const granularity = get(deployment, 'handoff.granularity');
   return {
-    source: 'options',
+    source: 'settings',
     pools,
     control,
     gateway,
-    admissionLatencyUs: whole(options, 'admissionLatency', 0, 1e12),
-    routingLatencyUs: whole(options, 'routingLatency', 0, 1e12),
+    admissionLatencyUs: get(deployment, 'control.admissionLatencyUs'),
+    routingLatencyUs: get(deployment, 'control.routingLatencyUs'),
     handoff: {
-      baseLatencyUs: 1000 * real(options, 'pdTransferBaseLatency', 0, 1e9),
-      bandwidthBytesPerS: 1e9 * real(options, 'pdTransferBandwidth', 1e-9, 1e9),
-      granularity: oneOf('--pd-transfer-granularity', granularity, handoffGranularities),
-      pipelined: options.pdTransferPipelined === true,
-      missingOnly: options.pdTransferMissing === true,
+      baseLatencyUs: 1000 * get(deployment, 'handoff.baseLatencyMs'),
+      bandwidthBytesPerS: 1e9 * get(deployment, 'handoff.bandwidthGbPerS'),
+      granularity: chosen(deployment, 'handoff.granularity', granularity, handoffGranularities),
+      pipelined: get(deployment, 'handoff.pipelined') === true,
+      missingOnly: get(deployment, 'handoff.missingOnly') === true,
     },
     scaling: scaling === undefined ? [] : [scaling],
     workload,
     policyFile: bundle,
     named: bundle.autoscaler ?? null,
-    options: { ...options, latencyModel: hardware.coefficients.backend },
+    deployment: withValue(deployment, 'latency.model', hardware.coefficients.backend),
     notices: [...silentWorkload(workload), ...cutOffTiers(pools)],
   };
 }
@@ -144,30 +140,30 @@ function silentWorkload(workload: PlannedWorkload): string[] {
   return notice === undefined ? [] : [notice];
 }
 
-// `--deployment FILE`: models, pools, control plane, autoscaling, workload and targets in one YAML file, read
-// strictly. What the command line says of the workload, the seed and the targets goes before the file.
+// A deployment file: models, pools, control plane, autoscaling, workload and targets in one YAML file, read
+// strictly. What is said beside it of the workload, the seed and the targets goes before the file.
 
 const VERSIONS = ['1'] as const;
 
-function planFile(file: string, trace: string | undefined, options: OptionValues): SimulationPlan {
-  const text = applySettings(readText(file), file, textOption(options, 'set'));
+function planFile(file: string, deployment: Deployment): SimulationPlan {
+  const text = applySettings(readText(file), file, deployment);
   const root = readYaml(text, file);
   root.choice('version', VERSIONS);
-  const pools = readPools(root, options);
+  const pools = readPools(root, deployment);
   const { control, gateway, admissionLatencyUs, routingLatencyUs } = readControl(root);
-  const deployed = readWorkload(root, file);
+  const deployed = readWorkload(root, file, deployment);
   const handoff = readHandoff(root);
-  const said = { ...readTargets(root), ...readRun(root), ...defined(options) };
-  const { workload, options: served } = planDeployed(trace, said, deployed);
+  const said = overlaid(readRun(root, readTargets(root)), deployment);
+  const { workload, deployment: served } = planDeployed(said, deployed);
   const scaling = readScaling(root, pools);
   root.close();
   const plannedPools = pools.map(
-    ({ config: { latency: _made, ...config }, machine, options: own }): PlannedPool => {
+    ({ config: { latency: _made, ...config }, machine, deployment: own }): PlannedPool => {
       const { latency: _same, ...planned } = machine;
-      return { ...config, machine: planned, options: own };
+      return { ...config, machine: planned, deployment: own };
     },
   );
-  return {
+  const plan: SimulationPlan = {
     source: 'file',
     pools: plannedPools,
     control,
@@ -179,46 +175,32 @@ function planFile(file: string, trace: string | undefined, options: OptionValues
     workload,
     policyFile: {},
     named: text,
-    options: served,
-    notices: [
-      ...silentWorkload(workload),
-      ...idleFields(text, { control, pools: plannedPools, scaling }),
-      ...cutOffTiers(plannedPools),
-    ],
+    deployment: served,
+    notices: [],
   };
+  const notices = [...silentWorkload(workload), ...idleKeys(text, plan), ...cutOffTiers(plannedPools)];
+  return { ...plan, notices };
 }
 
-/** Options that have a value. */
-function defined(options: OptionValues): OptionValues {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-}
-
-/** Plans a deployment file. Options of the command line override values of the file. */
+/** Plans the workload of a deployment file. One that is named beside the file goes before it. */
 function planDeployed(
-  trace: string | undefined,
-  options: OptionValues,
-  { options: deployed, spec, inFile }: DeployedWorkload,
-): { readonly workload: PlannedWorkload; readonly options: OptionValues } {
-  const names = [trace, options.workload, options.workloadSpec, options.traceData];
-  const isNamed = names.some((name) => name !== undefined);
-  const all = isNamed ? options : { ...deployed, ...options };
-  try {
-    const workload = planWorkload(trace, all, isNamed ? undefined : spec);
-    wholeOption(all, 'numRequests', 0);
-    if (workload.kind === 'preset') presetSpec(all); // what is wrong in the file is said with its line
-    return { workload, options: all };
-  } catch (error) {
-    const field = error instanceof TierKVError ? error.field : undefined;
-    const isSaid = isNamed || Object.keys(options).some((name) => flagOf(name) === field);
-    throw isSaid ? error : inFile(error);
-  }
+  deployment: Deployment,
+  { settings, spec }: DeployedWorkload,
+): { readonly workload: PlannedWorkload; readonly deployment: Deployment } {
+  const names = ['workload.preset', 'workload.file', 'workload.traceData'] as const;
+  const isNamed = names.some((path) => get(deployment, path) !== undefined);
+  const all = isNamed ? deployment : overlaid(settings, deployment);
+  const workload = planWorkload(all, isNamed ? undefined : spec);
+  if (workload.kind === 'preset') presetSpec(all); // what is wrong in the file is said with its line
+  return { workload, deployment: all };
 }
 
-function readRun(root: SpecNode): OptionValues {
-  const options: Record<string, string> = {};
-  if (root.has('seed')) options.seed = root.int64('seed', 0n).toString();
-  if (root.has('horizon_us')) options.horizon = root.text('horizon_us');
-  return options;
+/** The seed and the end of a run, beside what is known of it. */
+function readRun(root: SpecNode, known: Deployment): Deployment {
+  let run = known;
+  if (root.has('seed')) run = withValue(run, 'seed', root.int64('seed', 0n), root.place('seed'));
+  if (root.has('horizon_us')) run = fromKey(root, 'horizon_us', 'horizonUs', run);
+  return run;
 }
 
 function readHandoff(root: SpecNode): HandoffConfig {
@@ -238,29 +220,30 @@ function readHandoff(root: SpecNode): HandoffConfig {
   return handoff;
 }
 
-//  `--set pools[0].replicas=4`: fields of a deployment file, changed before it is read.
+//  `pools[0].replicas=4`: fields of a deployment file, changed before it is read.
 
 /**
  * The text with the fields set. A field may be new, what it lies in may not.
- * @param settings as they were given, a line each
+ * @param deployment with the settings of fields as they were given
  * @throws TKV_CONFIG for a text that must be a setting, or names a place that the file lacks
  */
-function applySettings(text: string, file: string, settings: string | undefined): string {
+function applySettings(text: string, file: string, deployment: Deployment): string {
+  const settings = get(deployment, 'set');
   if (settings === undefined) return text;
+  const wrong = (problem: string, remedy: string): TierKVError => fault(deployment, 'set', problem, remedy);
   readYaml(text, file); // refuses what nests or costs too much, with file and line
   const document = parseDocument(text);
   // the reader reports errors of the text, with file and line
   if (document.errors.length > 0) return text;
-  for (const setting of settings.split('\n')) {
+  for (const setting of settings) {
     const at = setting.indexOf('=');
     const path = at < 1 ? [] : pathOf(setting.slice(0, at));
-    const value = settingValue(setting, setting.slice(at + 1));
-    if (path.length === 0) throw configError('--set', `is "${setting}"`, 'Write field=value.');
+    const value = settingValue(nameOf(deployment, 'set'), setting, setting.slice(at + 1), wrong);
+    if (path.length === 0) throw wrong(`is "${setting}"`, 'Write field=value.');
     const parent = path.length === 1 ? document.contents : document.getIn(path.slice(0, -1));
     const last = path.at(-1);
     const fits = typeof last === 'number' ? isSeq(parent) && last < parent.items.length : isMap(parent);
-    if (!fits)
-      throw configError('--set', `is "${setting}", which is nowhere in the file`, 'Look at the path.');
+    if (!fits) throw wrong(`is "${setting}", which is nowhere in the file`, 'Look at the path.');
     // a node, so that the next setting can go into it
     document.setIn(path, document.createNode(value));
   }
@@ -268,16 +251,21 @@ function applySettings(text: string, file: string, settings: string | undefined)
 }
 
 /** The value of a setting, plain or as YAML. */
-function settingValue(setting: string, text: string): unknown {
+function settingValue(
+  name: string,
+  setting: string,
+  text: string,
+  wrong: (problem: string, remedy: string) => TierKVError,
+): unknown {
   const remedy = 'Write field=value, with a value as in the file.';
   // read as the value of a key, so that the limits of files hold
-  readYaml(`value:\n  ${text}`, '--set');
+  readYaml(`value:\n  ${text}`, name);
   const document = parseDocument(text);
-  if (document.errors.length > 0) throw configError('--set', `is "${setting}", which is not YAML`, remedy);
+  if (document.errors.length > 0) throw wrong(`is "${setting}", which is not YAML`, remedy);
   try {
     return document.toJS() as unknown;
   } catch {
-    throw configError('--set', `is "${setting}", which is not YAML`, remedy);
+    throw wrong(`is "${setting}", which is not YAML`, remedy);
   }
 }
 

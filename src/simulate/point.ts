@@ -1,11 +1,11 @@
 /** One point of a sweep: its simulation, and the figures kept of it. */
 
 import { TierKVError } from '../runtime/errors.ts';
+import type { Deployment } from '../sim/description/settings.ts';
 import { clusterMetrics, servedRates } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics, Spread } from '../sim/report/tierMetrics.ts';
 import { buildPlanned, runToEnd } from './build.ts';
-import { refuseIdleOptions } from './idleOptions.ts';
-import type { AskedSimulation } from './optionTable.ts';
+import { refuseIdle } from './needs.ts';
 import { planSimulation, type SimulationPlan } from './plan.ts';
 import { stepsLine } from './runText.ts';
 import { rateWarnings, requireRoom } from './simulate.ts';
@@ -13,7 +13,8 @@ import { rateWarnings, requireRoom } from './simulate.ts';
 export interface SweepPoint {
   /** Values of the grid, by option. */
   readonly values: Readonly<Record<string, string>>;
-  readonly asked: AskedSimulation;
+  /** Reads what the point asks for. @throws {TierKVError} for a setting that is wrong */
+  readonly read: () => Deployment;
 }
 
 export interface PointResult {
@@ -62,10 +63,10 @@ export interface PlannedPoint {
   readonly plan: SimulationPlan;
 }
 
-/** @throws {TierKVError} for options that are wrong, or cannot act beside the others */
-export function planPoint({ values, asked }: SweepPoint): PlannedPoint {
-  const plan = planSimulation(asked.workload, asked.options);
-  refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
+/** @throws {TierKVError} for settings that are wrong, or cannot act beside the others */
+export function planPoint({ values, read }: SweepPoint): PlannedPoint {
+  const plan = planSimulation(read());
+  refuseIdle(plan, plan.workload.kind === 'trace');
   return { values, plan };
 }
 

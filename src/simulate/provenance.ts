@@ -1,10 +1,14 @@
-/** Where a result comes from: the version, the key of the simulation, its model of time, and the options that acted. */
+/** Where a result comes from: the version, the key of the simulation, its model of time, and the settings that acted. */
 
 import { packageVersion } from '../packageFiles.ts';
 import type { SimulationKey } from '../sim/cluster/parts.ts';
-import type { EngineConfig } from '../sim/instance/engine.ts';
+import { deployedPaths, knobs, type Path, paths, type SettledAt } from '../sim/description/knobs.ts';
+import { get } from '../sim/description/settings.ts';
 import type { BuiltPool, BuiltSimulation } from './built.ts';
-import { deployedNames, type OptionValues } from './optionTable.ts';
+import { type DeploymentRun, hasEffect } from './needs.ts';
+
+/** Values by path; seeds are texts. */
+type Settled = Readonly<{ [P in Path]?: Exclude<SettledAt<P>, bigint> | string }>;
 
 /** The key with its seeds as text, since JSON has no integers of 64 bits. */
 type KeyText = { readonly [K in keyof SimulationKey]: string };
@@ -18,27 +22,11 @@ export interface Provenance {
   readonly hardware: string;
   readonly latencyModel: string;
   readonly floor: boolean;
-  /** Every option that had an effect, with its given or default value. */
-  readonly options: Readonly<Record<string, string | boolean>>;
+  /** Every setting that had an effect, by its path, with its given or default value. */
+  readonly settings: Settled;
   /** Of a deployment file: each pool. Model, hardware and latency model above are those of the first. */
   readonly pools?: readonly PoolProvenance[];
 }
-
-/** Options that name outputs, and so change no result. */
-const outputs: ReadonlySet<string> = new Set([
-  'metricsPath',
-  'requests',
-  'resultsPath',
-  'traceOutput',
-  'decisions',
-  'summarizeTrace',
-  'traceLevel',
-  'chromeTrace',
-  'chromeTraceEvents',
-  'plot',
-  'report',
-  'log',
-]);
 
 /** A pool of a deployment file, as it ran. */
 interface PoolProvenance {
@@ -49,49 +37,30 @@ interface PoolProvenance {
   readonly hardware: string;
   readonly latencyModel: string;
   readonly floor: boolean;
-  readonly options: Readonly<Record<string, string | boolean>>;
+  readonly settings: Settled;
 }
 
-/** Facts of a run that decide whether an option had an effect. */
-interface Acting {
-  readonly engines: readonly EngineConfig[];
-  readonly hasRoles: boolean;
-  readonly hasGateway: boolean;
-  readonly isGenerated: boolean;
+/** The settings that had an effect, in order of their paths. */
+function acting(paths: readonly Path[], run: DeploymentRun, isRecorded: boolean): Settled {
+  const settled: Record<string, unknown> = {};
+  for (const path of paths.toSorted()) {
+    const value: unknown = get(run.deployment, path);
+    if (value === undefined || !hasEffect(path, run, isRecorded)) continue;
+    // JSON has no integers of 64 bits
+    settled[path] = typeof value === 'bigint' ? value.toString() : value;
+  }
+  return settled as Settled;
 }
 
-const hasTiers = ({ engines }: Acting): boolean => engines.some(({ lowerTiers }) => lowerTiers.length > 0);
+const ofPools = paths.filter(
+  (path) => path === 'model' || ['model', 'engine'].includes(knobs[path].in ?? ''),
+);
 
-/** Options with a default that need another part of the run to have an effect. */
-const conditions: readonly (readonly [
-  names: readonly string[],
-  acts: (on: Acting, all: OptionValues) => boolean,
-])[] = [
-  [['kvLoad', 'kvOffloadThreshold'], hasTiers],
-  [
-    ['kvCpuBlocks', 'kvTransferBandwidth', 'kvTransferBaseLatency'],
-    (on) => hasTiers(on) && on.engines.some(({ loads }) => loads.kind === 'billed'),
-  ],
-  [['gpuMemoryUtilization'], (_on, { totalKvBlocks }) => totalKvBlocks === undefined],
-  [['pdTransferBandwidth', 'pdTransferBaseLatency', 'pdTransferGranularity'], ({ hasRoles }) => hasRoles],
-  [['prefillInstances', 'decodeInstances', 'prefillDecodeInstances'], ({ hasRoles }) => hasRoles],
-  [
-    ['maxGatewayQueueDepth', 'perBandCapacity', 'requestTtl', 'dispatchTickInterval'],
-    ({ hasGateway }) => hasGateway,
-  ],
-  [['sessionMode'], ({ isGenerated }) => !isGenerated],
-];
-
-/** The options that had an effect, in order of their names. */
-function acting(options: OptionValues, on: Acting): Record<string, string | boolean> {
-  const idle = new Set(conditions.flatMap(([names, acts]) => (acts(on, options) ? [] : names)));
-  const used = Object.entries(options).filter(
-    (entry): entry is [string, string | boolean] => entry[1] !== undefined && !idle.has(entry[0]),
-  );
-  return Object.fromEntries(used.sort(([a], [b]) => (a < b ? -1 : 1)));
-}
-
-function poolOf({ name, machine, config, options }: BuiltPool, on: Acting): PoolProvenance {
+function poolOf(
+  { name, machine, config, deployment }: BuiltPool,
+  run: DeploymentRun,
+  isRecorded: boolean,
+): PoolProvenance {
   return {
     name,
     role: config.role,
@@ -100,28 +69,22 @@ function poolOf({ name, machine, config, options }: BuiltPool, on: Acting): Pool
     hardware: `${machine.hardware.name} x ${machine.tp}`,
     latencyModel: machine.latency.backend,
     floor: machine.floor,
-    options: acting(options, { ...on, engines: [config.engine] }),
+    settings: acting(ofPools, { ...run, deployment, pools: [config] }, isRecorded),
   };
 }
 
-export function provenanceOf({
-  machine,
-  opened,
-  simulation,
-  options,
-  pools,
-  deployment,
-}: BuiltSimulation): Provenance {
+export function provenanceOf(built: BuiltSimulation): Provenance {
+  const { machine, opened, simulation, deployment, pools } = built;
   const { key } = simulation;
-  const on: Acting = {
-    engines: deployment.pools.map(({ engine }) => engine),
-    hasRoles: deployment.pools.some(({ role }) => role !== 'monolithic'),
-    hasGateway: simulation.control.gateway !== null,
-    isGenerated: opened.spec !== undefined,
+  const run: DeploymentRun = {
+    control: built.control,
+    pools: built.fleet.pools,
+    scaling: built.planned,
+    deployment,
   };
-  // beside a deployment file, options that describe one cannot be given: what is there of them is defaults
-  const foreign = pools === undefined ? outputs : new Set([...outputs, ...deployedNames]);
-  const own = Object.fromEntries(Object.entries(options).filter(([name]) => !foreign.has(name)));
+  const isRecorded = opened.spec === undefined;
+  // beside a deployment file, settings that describe one cannot be given: what is there of them is defaults
+  const own = pools === undefined ? paths : paths.filter((path) => !deployedPaths.has(path));
   return {
     tierkv: packageVersion(),
     seed: key.workloadSeed.toString(),
@@ -135,7 +98,7 @@ export function provenanceOf({
     hardware: `${machine.hardware.name} x ${machine.tp}`,
     latencyModel: machine.latency.backend,
     floor: machine.floor,
-    options: acting(own, on),
-    ...(pools === undefined ? {} : { pools: pools.map((pool) => poolOf(pool, on)) }),
+    settings: acting(own, run, isRecorded),
+    ...(pools === undefined ? {} : { pools: pools.map((pool) => poolOf(pool, run, isRecorded)) }),
   };
 }

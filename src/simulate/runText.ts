@@ -12,12 +12,13 @@ import {
   renderTable,
 } from '../printing/text.ts';
 import { TOP, tierNames } from '../runtime/tier/tier.ts';
+import { get } from '../sim/description/settings.ts';
 import { type RequestTable, ValueCounts } from '../sim/metrics/requestTable.ts';
 import { countedMeanMs, countedPercentileMs, summarize } from '../sim/metrics/statistics.ts';
 import type { MetricsOutput, ServedRates } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics, transferMetrics } from '../sim/report/tierMetrics.ts';
 import type { BuiltSimulation } from './built.ts';
-import type { EngineHardware } from './engineOptions.ts';
+import type { EngineHardware } from './engineSettings.ts';
 import { type SummaryInput, sectionsText, sharedLine } from './output.ts';
 
 interface RunTextInput extends SummaryInput {
@@ -32,8 +33,8 @@ function gpusText({ hardware, tp, dp }: EngineHardware): string {
 const instancesText = (count: number): string =>
   count === 1 ? '1 instance' : `${formatCount(count)} instances`;
 
-function poolLines({ deployment, pools, machine }: BuiltSimulation): string[] {
-  return deployment.pools.flatMap(({ configId, role, replicas, engine }, i) => {
+function poolLines({ fleet, pools, machine }: BuiltSimulation): string[] {
+  return fleet.pools.flatMap(({ configId, role, replicas, engine }, i) => {
     const of = pools?.[i].machine ?? machine;
     const name = pools === undefined ? '' : `pool ${configId}: `;
     const does = role === 'monolithic' ? '' : ` for ${role}`;
@@ -48,10 +49,12 @@ function poolLines({ deployment, pools, machine }: BuiltSimulation): string[] {
   });
 }
 
-function workloadLine({ opened, options }: BuiltSimulation): string {
+function workloadLine({ opened, deployment }: BuiltSimulation): string {
   const { spec, file } = opened;
   const name =
-    file ?? String(options.workload ?? (spec?.clients.length === 1 ? 'one client' : 'of the deployment'));
+    file ??
+    get(deployment, 'workload.preset') ??
+    (spec?.clients.length === 1 ? 'one client' : 'of the deployment');
   if (spec === undefined) return `workload: ${name}, as recorded`;
   const talks = spec.clients.flatMap(({ reasoning }) =>
     reasoning?.multiTurn?.singleSession === false ? [reasoning.multiTurn.maxRounds] : [],

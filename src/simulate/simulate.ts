@@ -11,6 +11,9 @@ import { requireOptions, requireShapes } from '../runtime/options.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { admissionPolicies } from '../sim/control/admission.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
+import type { DeploymentSpec, Path } from '../sim/description/knobs.ts';
+import { fromFields } from '../sim/description/readers.ts';
+import { get, nameOf } from '../sim/description/settings.ts';
 import { clusterMetrics, type MetricsOutput, metricsOutput } from '../sim/report/metricsOutput.ts';
 import {
   type CacheMetrics,
@@ -20,13 +23,11 @@ import {
 } from '../sim/report/tierMetrics.ts';
 import { buildPlanned, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
-import { refuseIdleOptions } from './idleOptions.ts';
-import { numberOption } from './numberOptions.ts';
-import { goodputTargets, requireKnownTargets } from './options.ts';
+import { goodputTargets, requireKnownTargets } from './classTargets.ts';
+import { refuseIdle } from './needs.ts';
 import { latenciesOf } from './output.ts';
 import { planSimulation } from './plan.ts';
-import { rateNotice } from './presetOptions.ts';
-import { askedFor, type DeploymentSpec, inFieldNames } from './spec.ts';
+import { rateNotice } from './presetSettings.ts';
 
 export interface SimulationResult {
   /** Metrics of the whole run, as `tierkv simulate` prints them. */
@@ -77,30 +78,27 @@ export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): S
 }
 
 function run(spec: DeploymentSpec, detail: boolean): SimulationResult {
-  return inFieldNames(() => {
-    const asked = askedFor(spec);
-    const plan = planSimulation(undefined, asked.options);
-    refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
-    const { options } = plan;
-    let occupancy: Occupancy | undefined;
-    const built = runToEnd((skipsKeys) => {
-      let begun: BuiltSimulation | undefined;
-      occupancy = detail ? new Occupancy(() => begun?.simulation.instances ?? []) : undefined;
-      begun = buildPlanned(plan, { skipsKeys, ...(occupancy === undefined ? {} : { observer: occupancy }) });
-      return begun;
-    });
-    requireKnownTargets(options, built.opened.spec === undefined ? classesOf(built) : []);
-    requireRoom(built);
-    const { table, instances } = built.simulation;
-    return {
-      metrics: clusterMetrics(table, instances, goodputTargets(options, built.opened.spec), false),
-      instances: instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false)),
-      conservation: built.conservation,
-      gpus: built.gpus(),
-      warnings: [...plan.notices, ...rateWarnings(built)],
-      ...(occupancy === undefined ? {} : { detail: detailOf(built, occupancy) }),
-    };
+  const plan = planSimulation(fromFields(spec));
+  refuseIdle(plan, plan.workload.kind === 'trace');
+  const { deployment } = plan;
+  let occupancy: Occupancy | undefined;
+  const built = runToEnd((skipsKeys) => {
+    let begun: BuiltSimulation | undefined;
+    occupancy = detail ? new Occupancy(() => begun?.simulation.instances ?? []) : undefined;
+    begun = buildPlanned(plan, { skipsKeys, ...(occupancy === undefined ? {} : { observer: occupancy }) });
+    return begun;
   });
+  requireKnownTargets(deployment, built.opened.spec === undefined ? classesOf(built) : []);
+  requireRoom(built);
+  const { table, instances } = built.simulation;
+  return {
+    metrics: clusterMetrics(table, instances, goodputTargets(deployment, built.opened.spec), false),
+    instances: instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false)),
+    conservation: built.conservation,
+    gpus: built.gpus(),
+    warnings: [...plan.notices, ...rateWarnings(built)],
+    ...(occupancy === undefined ? {} : { detail: detailOf(built, occupancy) }),
+  };
 }
 
 function detailOf({ simulation }: BuiltSimulation, { samples, tiers }: Occupancy): SimulationDetail {
@@ -124,11 +122,12 @@ export function simulationChoices(): Readonly<
 }
 
 /** A warning where a run of conversations did not reach its rate. */
-export function rateWarnings({ simulation: { table }, options }: BuiltSimulation): string[] {
+export function rateWarnings({ simulation: { table }, deployment }: BuiltSimulation): string[] {
   let lastUs = 0;
   for (let row = 0; row < table.size; row++) lastUs = Math.max(lastUs, table.arrivalUs[row]);
-  const rate = numberOption(options, 'rate', '--rate');
-  const notice = rateNotice(options.workload, rate, table.size, lastUs / 1e6);
+  const rate = get(deployment, 'workload.rate');
+  const preset = get(deployment, 'workload.preset');
+  const notice = rateNotice(preset, rate, table.size, lastUs / 1e6, (path) => nameOf(deployment, path));
   return notice === undefined ? [] : [notice];
 }
 
@@ -141,19 +140,26 @@ export function classesOf({ simulation: { table } }: BuiltSimulation): Set<strin
 
 /** Refuses a deployment on which no request of the workload has room. */
 export function requireRoom({
+  fleet,
   deployment,
+  pools,
   conservation,
 }: BuiltSimulation & { conservation: Conservation }): void {
   const { injected, unservable } = conservation;
   if (injected === 0 || unservable < injected) return;
-  const sizes = deployment.pools.map(({ engine: { topBlocks, blockTokens } }) => {
+  const sizes = fleet.pools.map(({ engine: { topBlocks, blockTokens } }) => {
     return `${formatCount(topBlocks)} blocks of ${formatCount(blockTokens)} tokens`;
   });
+  // in a deployment file the pool has the settings
+  const said = pools?.[0].deployment ?? deployment;
+  const name = (path: Path): string => nameOf(said, path);
+  const each =
+    injected === 1 ? 'the one request does not fit' : `none of ${formatCount(injected)} requests fits`;
+  const needs = injected === 1 ? 'it needs more, or is' : 'each request needs more, or is';
   throw new TierKVError(
     'TKV_CAPACITY',
-    `none of ${formatCount(injected)} requests fits: an instance has ${sizes.join(', or ')}, and each request ` +
-      'needs more, or is longer than the model takes. Give more KV blocks (--hbm) or ' +
-      'a larger --max-model-len, or serve shorter prompts.',
-    { field: '--hbm' },
+    `${each}: an instance has ${sizes.join(', or ')}, and ${needs} longer than the model takes. Give more KV blocks ` +
+      `(${name('engine.kvBlocks')}) or a larger ${name('engine.maxModelTokens')}, or serve shorter prompts.`,
+    { field: name('engine.kvBlocks') },
   );
 }

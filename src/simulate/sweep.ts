@@ -4,9 +4,10 @@
  */
 
 import { configError } from '../runtime/errors.ts';
+import { pathOfFlag } from '../sim/description/knobs.ts';
+import { askedBy, type ReadWords, readWords } from '../sim/description/readers.ts';
 import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';
-import { refuseOutputs } from './idleOptions.ts';
-import { askedBy, type ReadWords, readWords } from './optionTable.ts';
+import { refuseOutputs } from './needs.ts';
 import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptPoint } from './point.ts';
 
 /** Most points of one sweep. */
@@ -41,8 +42,12 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
   for (const name of Object.keys(points[0] ?? {})) {
     // a name with a dot is a field of the deployment file
     if (name.includes('.')) continue;
-    const [option] = Object.keys(readWords([`--${name}`, '1']).options);
-    if (option === undefined || words.options[option] === undefined) continue;
+    const [[flag]] = readWords([`--${name}`, '1']).options;
+    const path = pathOfFlag(flag);
+    if (
+      !words.options.some(([given]) => given === flag || (path !== undefined && pathOfFlag(given) === path))
+    )
+      continue;
     throw configError('--grid', `has values of ${name}, which stands behind -- too`, 'Keep one of them.');
   }
   const remedy = 'Give it before --, as an option of tierkv sweep, or run one point by tierkv simulate.';
@@ -51,9 +56,9 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
     const more = Object.entries(values).flatMap(([name, value]) =>
       name.includes('.') ? ['--set', `${name}=${value}`] : [`--${name}`, value],
     );
-    const asked = askedBy(words, readWords(more));
-    refuseOutputs(asked, 'a point of a sweep', remedy);
-    return { values, asked };
+    const own = readWords(more);
+    refuseOutputs([...words.options, ...own.options], 'a point of a sweep', remedy);
+    return { values, read: () => askedBy(words, own).deployment };
   });
 }
 

@@ -8,7 +8,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { type FileContents, filesReadBy } from '../files/inputs.ts';
 import { openWorkload } from '../files/openWorkload.ts';
-import { deployedNames } from '../simulate/optionTable.ts';
+import { deployedPaths, type Path } from '../sim/description/knobs.ts';
 import type { SimulationPlan } from '../simulate/plan.ts';
 import { readPayload, writePayload } from './payload.ts';
 import { ownIdentity } from './server.ts';
@@ -31,27 +31,36 @@ export interface TravellingTask {
   readonly trace?: TravellingTrace;
 }
 
-/** Options that a plan has done with: paths among them, which differ from machine to machine. */
-const doneWith: ReadonlySet<string> = new Set([
-  ...deployedNames,
-  'deployment',
+/** Settings that a plan has done with: paths of files among them, which differ from machine to machine. */
+const doneWith: ReadonlySet<Path> = new Set<Path>([
+  ...deployedPaths,
+  'file',
   'set',
-  'workloadSpec',
-  'traceHeader',
+  'workload.file',
+  'workload.traceHeader',
 ]);
 
 /** The plan with what its run still reads, so that like plans are equal. */
 function trimmed(plan: SimulationPlan): SimulationPlan {
-  const options = Object.fromEntries(Object.entries(plan.options).filter(([name]) => !doneWith.has(name)));
+  const left = <T extends object>(of: T): T =>
+    Object.fromEntries(Object.entries(of).filter(([path]) => !doneWith.has(path as Path))) as T;
+  const { words } = plan.deployment;
+  const values = left(plan.deployment.values);
   // that it is there decides when the run ends
-  if (options.traceData !== undefined) options.traceData = 'the trace';
-  return { ...plan, options };
+  const data = values['workload.traceData'] === undefined ? {} : { 'workload.traceData': 'the trace' };
+  return {
+    ...plan,
+    deployment: { words, values: { ...values, ...data }, places: left(plan.deployment.places) },
+  };
 }
 
 /** The plan without names of files. */
 function nameless(plan: SimulationPlan, hashes: readonly string[]): unknown {
-  const { workload } = plan;
-  return { ...plan, workload: workload.kind === 'preset' ? workload : { ...workload, file: hashes } };
+  const { workload, deployment } = plan;
+  // where a setting was written changes no result
+  const pools = plan.pools.map((pool) => ({ ...pool, deployment: pool.deployment?.values }));
+  const plain = { ...plan, pools, deployment: deployment.values };
+  return { ...plain, workload: workload.kind === 'preset' ? workload : { ...workload, file: hashes } };
 }
 
 type AnyTask = Tasks[TaskKind]['task'];

@@ -40,10 +40,10 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true });
 });
 
-const spec: DeploymentSpec = {
+const spec = {
   model: 'qwen/qwen3-14b',
   workload: { preset: 'chatbot', rate: 20, requests: 5 },
-};
+} satisfies DeploymentSpec;
 const noRunner = { run: () => Promise.reject(new Error('unreached')), close: async () => {} };
 const suites = evolve.loadPlan('routing');
 const workload = sim.parseWorkloadSpec(
@@ -59,7 +59,7 @@ const calls: Readonly<Record<string, Call>> = {
   'simulate spec': (more) => simulate({ ...spec, ...more }),
   ...Object.fromEntries(
     [
-      ...['latency', 'engine', 'tiers', 'pools', 'control', 'targets', 'options'],
+      ...['latency', 'engine', 'tiers', 'pools', 'control', 'targets', 'gateway', 'handoff', 'speculation'],
       ...['workload.prompt', 'workload.output', 'control.admission', 'control.routing'],
     ].map((path): [string, Call] => {
       const [section, part] = path.split('.');

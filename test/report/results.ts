@@ -18,13 +18,14 @@ import { simulationReport } from '../../src/report/simulationReport.ts';
 import { SimulationTimeline } from '../../src/report/simulationTimeline.ts';
 import { sweepReport } from '../../src/report/sweepReport.ts';
 import { defaultEviction, resolvePolicy } from '../../src/runtime/index.ts';
+import type { DeploymentSpec } from '../../src/sim/description/knobs.ts';
+import { fromFields } from '../../src/sim/description/readers.ts';
 import { clusterMetrics } from '../../src/sim/report/metricsOutput.ts';
 import { buildPlanned, runToEnd } from '../../src/simulate/build.ts';
 import type { BuiltSimulation } from '../../src/simulate/built.ts';
-import { goodputTargets } from '../../src/simulate/options.ts';
+import { goodputTargets } from '../../src/simulate/classTargets.ts';
 import { planSimulation } from '../../src/simulate/plan.ts';
 import { hasRun, type PointResult } from '../../src/simulate/point.ts';
-import { askedFor, type DeploymentSpec } from '../../src/simulate/spec.ts';
 
 const command = 'tierkv --a-command';
 
@@ -46,7 +47,7 @@ export function simulated(): Report {
 }
 
 function simulatedFrom(spec: DeploymentSpec): Report {
-  const plan = planSimulation(undefined, askedFor(spec).options);
+  const plan = planSimulation(fromFields(spec));
   let built: BuiltSimulation | undefined;
   let timeline = new SimulationTimeline(() => []);
   const run = runToEnd((skipsKeys) => {
@@ -54,7 +55,7 @@ function simulatedFrom(spec: DeploymentSpec): Report {
     built = buildPlanned(plan, { skipsKeys, observer: timeline });
     return built;
   });
-  const targets = goodputTargets(run.options, run.opened.spec);
+  const targets = goodputTargets(run.deployment, run.opened.spec);
   const { table, instances } = run.simulation;
   const cluster = clusterMetrics(table, instances, targets, false);
   return simulationReport({ built: run, cluster, targets, timeline, command, warnings: [] });

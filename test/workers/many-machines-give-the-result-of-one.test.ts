@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { readWords } from '../../src/simulate/optionTable.ts';
+import { readWords } from '../../src/sim/description/readers.ts';
 import { hasRun, planPoint } from '../../src/simulate/point.ts';
 import { pointsOf, runPoints } from '../../src/simulate/sweep.ts';
 import { openRunner } from '../../src/workers/openRunner.ts';

@@ -6,9 +6,8 @@
 import { Command } from 'commander';
 import { requireWritableTargets } from '../../files/results.ts';
 import { configError } from '../../runtime/errors.ts';
-import { numberWithin } from '../../simulate/numberOptions.ts';
-import type { OptionValues } from '../../simulate/optionTable.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
+import { numberWithin, type OptionValues } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
@@ -75,7 +74,8 @@ export function evaluateCommand(): Command {
       const { workers, server } = workersOption(options);
       const limits = {
         workers,
-        wallMs: 1000 * (numberWithin(options, 'limit', '--limit', { min: 0.001, max: 1e6 }) ?? 120),
+        wallMs:
+          1000 * (numberWithin(options, 'limit', '--limit', { min: 0.001, max: 1e6, counts: 's' }) ?? 120),
         heapMiB: 4096,
       };
       if (options.serve === true || options.skydiscover === true) {

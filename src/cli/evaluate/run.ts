@@ -15,10 +15,8 @@ import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/latencyNames.ts';
 import { hasOwnCoefficients } from '../../sim/latency/makeModel.ts';
-import { oneOf } from '../../simulate/engineOptions.ts';
-import { numberWithin } from '../../simulate/numberOptions.ts';
-import type { OptionValues } from '../../simulate/optionTable.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
+import { inFlags, numberWithin, type OptionValues, oneOf } from '../flags.ts';
 import { printText } from '../output.ts';
 import { reportTo } from '../reportOption.ts';
 import { withRunner } from '../workersOption.ts';
@@ -33,6 +31,9 @@ import {
   settingsTable,
   type World,
 } from './page.ts';
+
+/** Options by the changes of a plan. */
+const planFlags = { latencyModels: '--latency', seeds: '--seeds' };
 
 interface Named {
   readonly name: string;
@@ -76,7 +77,7 @@ export async function runEvaluate(
     const open = (changes: PlanChanges = {}): SimulationEvaluator =>
       new SimulationEvaluator({
         runner,
-        plan: loadPlan(String(options.plan), { ...seeds, ...changes }),
+        plan: inFlags(planFlags, () => loadPlan(String(options.plan), { ...seeds, ...changes })),
         limits,
         ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
         progress: (ended, known) => bar.update({ share: ended / known, done: ended }),

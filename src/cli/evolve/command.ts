@@ -3,7 +3,7 @@
 import { Command } from 'commander';
 import { requireWritableTargets } from '../../files/results.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { numberWithin } from '../../simulate/numberOptions.ts';
+import { numberWithin } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
@@ -94,7 +94,13 @@ export function evolveCommand(): Command {
         ...workersOption(given),
         islands: whole('islands', '--islands', 3, 1, 100),
         finalists: whole('finalists', '--finalists', 12, 1, 1000),
-        wallMs: whole('wallMs', '--wall-ms', 60_000, 1, 86_400_000),
+        wallMs:
+          numberWithin(texts, 'wallMs', '--wall-ms', {
+            min: 1,
+            max: 86_400_000,
+            whole: true,
+            counts: 'ms',
+          }) ?? 60_000,
         json: texts.json,
       };
       requireWritableTargets({ '--json': options.json }, { '--plan': options.plan });

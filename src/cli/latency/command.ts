@@ -11,6 +11,7 @@ import { formatCounted, printable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
 import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
+import { inFlags, latencyFlags, stepsFlags } from '../flags.ts';
 import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
@@ -143,7 +144,9 @@ function fitCommand(): Command {
       refuseOtherFit(self, raw.requests !== undefined);
       if (raw.requests !== undefined) return fitOneRun({ ...servedBy(raw), out: raw.out });
       const { fitCoefficients } = await import('../../fitting/fit.ts');
-      const { file, fitted, heldOut } = fitCoefficients({ ...raw, backend: raw.latencyModel });
+      const { file, fitted, heldOut } = inFlags(stepsFlags, () =>
+        fitCoefficients({ ...raw, backend: raw.latencyModel }),
+      );
       writeJsonFile(raw.out, file);
       if (raw.json !== undefined)
         writeResultJson(raw.json, 'latency fit', { coefficients: file, fitted, heldOut: heldOut ?? null });
@@ -187,9 +190,8 @@ async function fitOneRun(
   const { fitToRequests } = await import('../../fitting/fitRequests.ts');
   const { startProgressBar } = await import('../../printing/progress.ts');
   using bar = startProgressBar('replays');
-  const { file, fitted, judged, read, kvBlocks, atPeak } = fitToRequests(
-    raw as FitRequestsOptions,
-    (share, done) => bar.update({ share, done }),
+  const { file, fitted, judged, read, kvBlocks, atPeak } = inFlags(latencyFlags, () =>
+    fitToRequests(raw as FitRequestsOptions, (share, done) => bar.update({ share, done })),
   );
   writeJsonFile(raw.out, file);
   if (raw.json !== undefined)
@@ -239,7 +241,7 @@ function checkCommand(): Command {
       );
       const { check } = await import('../../fitting/check.ts');
       const { checkChart, renderCheck } = await import('./renderCheck.ts');
-      const report = check(raw);
+      const report = inFlags(stepsFlags, () => check(raw));
       if (raw.plot !== undefined) {
         writeText(raw.plot, await renderSvg(checkChart(report)));
       }

@@ -12,14 +12,14 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
+import { get, nothingSaid } from '../../sim/description/settings.ts';
 import { kvBytesPerToken } from '../../sim/latency/capacity.ts';
 import { engineMemory } from '../../sim/latency/engineMemory.ts';
 import { BatchSums, type StepPart } from '../../sim/latency/latencyModel.ts';
 import type { LatencyBackend, MoeCommBackend } from '../../sim/latency/latencyNames.ts';
 import { newLatencyModel } from '../../sim/latency/makeModel.ts';
 import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
-import { latencyOptionNames, withOptionNames } from '../../simulate/optionNames.ts';
-import { defaultOptions } from '../../simulate/optionTable.ts';
+import { inFlags, latencyFlags } from '../flags.ts';
 
 interface PredictOptions {
   readonly model: string;
@@ -63,7 +63,7 @@ export interface PredictReport {
 
 /** @throws {TierKVError} for anything unknown or out of range. */
 export function predict(options: PredictOptions): PredictReport {
-  return withOptionNames(latencyOptionNames, () => predictBatches(options));
+  return inFlags(latencyFlags, () => predictBatches(options));
 }
 
 function predictBatches(options: PredictOptions): PredictReport {
@@ -94,8 +94,8 @@ function predictBatches(options: PredictOptions): PredictReport {
   try {
     // as tierkv simulate has it, with the batches that it takes unless told otherwise
     const batches = {
-      maxSequences: Number(defaultOptions.maxNumSeqs),
-      maxBatchedTokens: Number(defaultOptions.maxNumBatchedTokens),
+      maxSequences: get(nothingSaid, 'engine.maxSequences'),
+      maxBatchedTokens: get(nothingSaid, 'engine.maxBatchedTokens'),
     };
     const shape = { tp, dp, blockTokens, memoryUtilization, ...batches };
     blocks = { kvBlocks: engineMemory(model, hardware, shape).blocks };

@@ -5,8 +5,8 @@
 
 import { Command } from 'commander';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
-import { type OptionValues, presetRows } from '../../simulate/optionTable.ts';
-import { addAliases, addRows, jsonOption } from '../optionRows.ts';
+import type { OptionValues } from '../flags.ts';
+import { addAliases, addKnobs, jsonOption, presetPaths } from '../optionRows.ts';
 import { reportAbout, reportFlags } from '../reportOption.ts';
 import { addTierOptions, sizeDefaults, tierAliases } from '../tierOptions.ts';
 
@@ -48,7 +48,7 @@ export function parityCommand(): Command {
 const REQUESTS = 80;
 
 function addParityOptions(command: Command): Command {
-  addRows(command, presetRows)
+  addKnobs(command, presetPaths)
     .option('--num-requests <n>', `most requests (default: the specification's, else ${REQUESTS})`)
     .option('--seed <n>', 'random key of generated traffic, a 64-bit integer (default: 42)')
     .option('--speed <n>', 'how many times as fast requests arrive', '1');

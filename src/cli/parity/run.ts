@@ -8,24 +8,25 @@ import type { ParityListener, ParityOptions } from '../../parity/run.ts';
 import { defaultSpec, trafficOf } from '../../parity/traffic.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
-import { formatSeconds, parseBytes } from '../../printing/text.ts';
+import { formatBytes, formatCount, formatSeconds } from '../../printing/text.ts';
 import { askedRows, type SizedTier } from '../../replay/sizedTiers.ts';
 import { preemptionNames } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import { type KVLayout, kvLayout, TOP } from '../../runtime/index.ts';
+import { parseBlocks, parseBytes } from '../../runtime/sizes.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
+import { withWorkload } from '../../sim/description/readers.ts';
+import { type Deployment, fault, get, isGiven, withValue } from '../../sim/description/settings.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
-import { engineHardware, oneOf } from '../../simulate/engineOptions.ts';
-import { seedOption } from '../../simulate/numberOptions.ts';
-import { blocksOption, real, textOption, whole, wholeOption } from '../../simulate/options.ts';
-import type { OptionValues } from '../../simulate/optionTable.ts';
-import { refusePresetOptions } from '../../simulate/presetOptions.ts';
-import { openSimulation } from '../../simulate/workloadOptions.ts';
+import { engineHardware } from '../../simulate/engineSettings.ts';
+import { refusePresetSettings } from '../../simulate/presetSettings.ts';
+import { openSimulation } from '../../simulate/workloadSettings.ts';
+import { numberWithin, type OptionValues, oneOf, settingsOf, textOption } from '../flags.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportTo } from '../reportOption.ts';
-import { textOf, wordOf } from '../tierOptions.ts';
+import { textOf } from '../tierOptions.ts';
 
 /** @param requests of traffic that does not say how long it is */
 export async function runParityCommand(
@@ -81,14 +82,38 @@ interface ParityCall extends ParityOptions {
 /** Most blocks of a tier. */
 const BLOCKS_MAX = 2 ** 22;
 
+/** The size of a tier in blocks; undefined where it was not given. */
+function blocksIn(
+  options: OptionValues,
+  option: string,
+  blockBytes: number,
+  least: number,
+): number | undefined {
+  const text = textOf(options, option);
+  if (text === undefined) return undefined;
+  const blocks = parseBlocks(text, blockBytes);
+  if (Number.isNaN(blocks)) {
+    throw configError(
+      `--${option}`,
+      `is "${text}", not a size`,
+      'Write a number of blocks, or bytes as 64GiB.',
+    );
+  }
+  if (blocks >= least && blocks <= BLOCKS_MAX) return blocks;
+  const each = `${formatCount(blocks)} blocks of ${formatBytes(blockBytes)}`;
+  const problem = `is ${text}${String(blocks) === text.trim() ? '' : `, which is ${each}`}`;
+  const remedy = `Set it to an integer from ${least} to ${BLOCKS_MAX} blocks, or to as many bytes.`;
+  throw configError(`--${option}`, problem, remedy);
+}
+
 /** @throws {TierKVError} naming the option at fault */
 function parseParityOptions(
   trace: string | undefined,
-  given: OptionValues,
+  options: OptionValues,
   requests: number,
   engine?: ParityEngine,
 ): ParityCall {
-  const options: OptionValues = { ...given, hardware: given.gpu, timeout: '-1' };
+  const given = settingsOf(options);
   requireWritableTargets(
     { '--log': options.log, '--json': options.json, '--plot': options.plot },
     { TRACE: trace },
@@ -97,35 +122,39 @@ function parseParityOptions(
   if (dir !== undefined && !(existsSync(dir) && statSync(dir).isDirectory())) {
     throw configError('--dir', `is ${dir}, which is not a directory`, 'Make it, or leave --dir out.');
   }
-  if (trace !== undefined && options.workload !== undefined) {
-    throw configError('--workload', `excludes ${trace}`, 'Keep one of them.');
+  if (trace !== undefined && isGiven(given, 'workload.preset')) {
+    throw fault(given, 'workload.preset', `excludes ${trace}`, 'Keep one of them.');
   }
-  const isDefault = trace === undefined && options.workload === undefined;
-  if (isDefault) refusePresetOptions(options, 'the traffic without --workload');
+  // requests are served however late they are
+  const deployment = withValue(withWorkload(given, trace), 'workload.timeoutS', -1);
+  const isDefault = trace === undefined && !isGiven(given, 'workload.preset');
+  if (isDefault) refusePresetSettings(deployment, 'the traffic without --workload');
   const open = (): SimulatedWorkload =>
-    isDefault ? openDefault(options, requests) : openNamed(trace, options, requests);
-  const machine = engineHardware(options);
+    isDefault ? openDefault(deployment, requests) : openNamed(deployment, requests);
+  const machine = engineHardware(deployment);
   const layout = engine?.layout ?? layoutOf(options, open);
   const tiers = askedRows().flatMap(({ name, asked: { size, place } }, position): SizedTier<number>[] => {
     if (place?.isDirectory === false && textOf(options, place.option) === undefined) return [];
-    const least = position === TOP ? 1 : 0;
-    const blocks = blocksOption(options, wordOf(size.option), layout.blockBytes, least, BLOCKS_MAX) ?? 0;
+    const blocks = blocksIn(options, size.option, layout.blockBytes, position === TOP ? 1 : 0) ?? 0;
     const at = place?.isDirectory === false ? { place: textOf(options, place.option) as string } : {};
     return blocks === 0 ? [] : [{ name, blocks, ...at }];
   });
   const modes = preemptionNames.filter((name) => name !== 'restart');
   const { latency, model, hardware, tp } = machine;
+  const whole = (name: string, flag: string, max: number): number =>
+    numberWithin(options, name, flag, { min: 1, max, whole: true }) ?? 1;
+  const speed = numberWithin(options, 'speed', '--speed', { min: 1e-6, max: 1e6 }) ?? 1;
   return {
-    traffic: trafficOf(open, real(options, 'speed', 1e-6, 1e6)),
+    traffic: trafficOf(open, speed),
     latency,
     latencyModel: `${latency.backend} of ${model.name} on ${hardware.name} x ${tp}`,
     layout,
     tiers,
-    eviction: oneOf('--eviction', String(options.eviction), evictionPolicyNames),
+    eviction: oneOf('--eviction', get(deployment, 'engine.eviction'), evictionPolicyNames),
     scheduler: {
-      maxSequences: whole(options, 'maxNumSeqs', 1, 2 ** 16),
-      maxBatchedTokens: whole(options, 'maxNumBatchedTokens', 1, 2 ** 24),
-      preemption: oneOf('--preemption-mode', String(options.preemptionMode), modes),
+      maxSequences: whole('maxNumSeqs', '--max-num-seqs', 2 ** 16),
+      maxBatchedTokens: whole('maxNumBatchedTokens', '--max-num-batched-tokens', 2 ** 24),
+      preemption: oneOf('--preemption-mode', get(deployment, 'engine.preemptionMode'), modes),
     },
     adapter: textOption(options, 'adapter'),
     dir,
@@ -137,15 +166,17 @@ function parseParityOptions(
 }
 
 /** What was named; of a recorded trace, whose length was not chosen, the beginning. */
-function openNamed(trace: string | undefined, options: OptionValues, requests: number): SimulatedWorkload {
-  const opened = openSimulation(trace, options);
-  if (opened.spec !== undefined || options.numRequests !== undefined) return opened.workload;
-  return openSimulation(trace, { ...options, numRequests: String(requests) }).workload;
+function openNamed(deployment: Deployment, requests: number): SimulatedWorkload {
+  const opened = openSimulation(deployment);
+  if (opened.spec !== undefined || isGiven(deployment, 'workload.requests')) return opened.workload;
+  return openSimulation(withValue(deployment, 'workload.requests', requests)).workload;
 }
 
-function openDefault(options: OptionValues, requests: number): SimulatedWorkload {
-  const seed = seedOption(options);
-  const maxRequests = wholeOption(options, 'numRequests', 1) ?? requests;
+function openDefault(deployment: Deployment, requests: number): SimulatedWorkload {
+  const seed = get(deployment, 'seed');
+  const maxRequests = get(deployment, 'workload.requests') ?? requests;
+  if (maxRequests < 1)
+    throw fault(deployment, 'workload.requests', 'is 0', 'Set it to an integer of at least 1.');
   const spec = defaultSpec();
   const { sessions, stream } = generateWorkload(seed === undefined ? spec : { ...spec, seed }, {
     maxRequests,
@@ -161,7 +192,8 @@ function blockTokensOf(open: () => SimulatedWorkload): number {
 
 /** A layout of one layer and one head whose blocks have the bytes of --block-bytes. */
 function layoutOf(options: OptionValues, open: () => SimulatedWorkload): KVLayout {
-  const blockTokens = wholeOption(options, 'blockTokens', 1, 2 ** 20) ?? blockTokensOf(open);
+  const range = { min: 1, max: 2 ** 20, whole: true };
+  const blockTokens = numberWithin(options, 'blockTokens', '--block-tokens', range) ?? blockTokensOf(open);
   const blockBytes = parseBytes('--block-bytes', String(options.blockBytes));
   const perTokenBytes = blockBytes / blockTokens;
   if (perTokenBytes % 8 !== 0 || blockBytes < 1024) {

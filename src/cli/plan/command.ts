@@ -4,10 +4,10 @@ import { Command } from 'commander';
 import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
 import type { PlanQuestion } from '../../plan/index.ts';
 import { startProgressBar } from '../../printing/progress.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, renamed, TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
-import { numberWithin } from '../../simulate/numberOptions.ts';
+import { numberWithin } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
@@ -97,7 +97,7 @@ export function planCommand(): Command {
         { workers, wallMs: Infinity },
         (line) => bar.notice(line),
         (runner) =>
-          inFlags(() =>
+          inQuestion(() =>
             plan(question, {
               runner,
               progress: ({ overall, simulations, stage, best }) => {
@@ -143,18 +143,17 @@ const flagOfField: Readonly<Record<string, string>> = {
   ),
 };
 
-/** Errors about a field of the question name its option. */
-async function inFlags<T>(act: () => Promise<T>): Promise<T> {
+/** Runs `act`. Its errors about a field of the question, or about an entry of one, name its option. */
+async function inQuestion<T>(act: () => Promise<T>): Promise<T> {
   try {
     return await act();
   } catch (error) {
-    if (!(error instanceof TierKVError) || error.field === undefined) throw error;
-    const name = error.field.replace(/[[.].*$/, '');
-    const flag = flagOfField[name];
-    if (flag === undefined) throw error;
-    const field = error.field.replace(/[^\w]/g, '\\$&');
-    const said = error.message.replace(new RegExp(`(^|Set )${field}(?= )`, 'g'), `$1${flag}`);
-    throw new TierKVError(error.code, said, { field: flag, cause: error });
+    const field = error instanceof TierKVError ? error.field : undefined;
+    const of = (name: string): string | undefined => flagOfField[name.replace(/[[.].*$/, '')];
+    const flag = field === undefined ? undefined : of(field);
+    throw field === undefined || flag === undefined
+      ? error
+      : renamed({ ...flagOfField, [field]: flag }, error);
   }
 }
 
@@ -228,15 +227,21 @@ function gibOf(flag: string, text: string): number {
 
 function numbersOf(flags: PlanFlags): object {
   const values = scalars(flags);
-  const number = (name: string, flag: string, to: string, whole = true): object => {
-    const value = numberWithin(values, name, flag, { min: 0, max: 1e15, whole });
+  const number = (name: string, flag: string, to: string, counts?: 's'): object => {
+    const range = { min: 0, max: 1e15 };
+    const value = numberWithin(
+      values,
+      name,
+      flag,
+      counts === undefined ? { ...range, whole: true } : { ...range, counts },
+    );
     return value === undefined ? {} : { [to]: value };
   };
   return {
     ...number('maxGpus', '--max-gpus', 'maxGpus'),
     ...number('seed', '--seed', 'seed'),
     ...number('seeds', '--seeds', 'seeds'),
-    ...number('budget', '--budget', 'budgetS', false),
+    ...number('budget', '--budget', 'budgetS', 's'),
     ...(flags.latencyModel === undefined ? {} : { latencyModel: flags.latencyModel }),
   };
 }

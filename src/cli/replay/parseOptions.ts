@@ -8,7 +8,6 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { systemReason } from '../../files/inputErrors.ts';
 import { requireWritableTargets } from '../../files/results.ts';
-import { parseBlocks, parseBytes } from '../../printing/text.ts';
 import type { DriverName, ReplayOptions } from '../../replay/options.ts';
 import {
   askedRows,
@@ -29,8 +28,9 @@ import {
   TierKVError,
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy, TOP } from '../../runtime/index.ts';
+import { parseBlocks, parseBytes } from '../../runtime/sizes.ts';
 import { SharedServer } from '../../sim/links/sharedServer.ts';
-import { readSharedTier } from '../../simulate/engineOptions.ts';
+import { readSharedTier } from '../../simulate/engineSettings.ts';
 import { NAMED_BLOCKS, textOf } from '../tierOptions.ts';
 import { singlePolicy } from './study.ts';
 import { linkDefaults, type RawReplayOptions } from './words.ts';

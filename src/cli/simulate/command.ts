@@ -5,7 +5,8 @@
 
 import { Command } from 'commander';
 import { requireWritableTargets } from '../../files/results.ts';
-import type { OptionValues } from '../../simulate/optionTable.ts';
+import { get } from '../../sim/description/settings.ts';
+import type { OptionValues } from '../flags.ts';
 import { addSimulateOptions, askedOf } from '../optionRows.ts';
 import { traceStem } from '../output.ts';
 import { checkReport } from '../reportOption.ts';
@@ -23,22 +24,22 @@ export function simulateCommand(): Command {
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, _given: OptionValues, self: Command) => {
       const asked = askedOf(self, workload);
-      const { options } = asked;
-      const read = { WORKLOAD: workload, '--deployment': options.deployment, '--policy': options.policy };
+      const { deployment, outputs } = asked;
+      const read = { WORKLOAD: workload, '--deployment': get(deployment, 'file') };
       const written = {
-        '--json': options.json,
-        '--metrics-path': options.metricsPath,
-        '--requests': options.requests,
-        '--results-path': options.resultsPath,
-        '--decisions': options.decisions,
-        '--chrome-trace': options.chromeTrace,
-        '--plot': options.plot,
-        '--report': options.report,
+        '--json': outputs.json,
+        '--metrics-path': outputs.metricsPath,
+        '--requests': outputs.requests,
+        '--results-path': outputs.resultsPath,
+        '--decisions': outputs.decisions,
+        '--chrome-trace': outputs.chromeTrace,
+        '--plot': outputs.plot,
+        '--report': outputs.report,
       };
       requireWritableTargets(written, read);
-      await checkReport(options.report);
-      if (typeof options.traceOutput === 'string') {
-        const stem = traceStem('--trace-output', options.traceOutput);
+      await checkReport(outputs.report);
+      if (typeof outputs.traceOutput === 'string') {
+        const stem = traceStem('--trace-output', outputs.traceOutput);
         for (const end of ['.yaml', '.csv']) {
           requireWritableTargets({ '--trace-output': `${stem}${end}` }, { ...read, ...written });
         }

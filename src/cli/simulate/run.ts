@@ -7,8 +7,11 @@ import { formatCount, formatSeconds, printable } from '../../printing/text.ts';
 import { writeReport } from '../../report/index.ts';
 import { simulationReport } from '../../report/simulationReport.ts';
 import { SimulationTimeline } from '../../report/simulationTimeline.ts';
+import { configError } from '../../runtime/errors.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
+import { type AskedSimulation, type Outputs, outputFlag } from '../../sim/description/readers.ts';
+import { get } from '../../sim/description/settings.ts';
 import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
 import { attainedOf, clusterMetrics, metricsOutput, servedRates } from '../../sim/report/metricsOutput.ts';
 import { ScalingReport } from '../../sim/report/scaling.ts';
@@ -16,9 +19,8 @@ import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/repo
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import { buildPlanned, runToEnd } from '../../simulate/build.ts';
 import type { BuiltSimulation } from '../../simulate/built.ts';
-import { refuseIdleOptions } from '../../simulate/idleOptions.ts';
-import { goodputTargets, requireKnownTargets, textOption, whole } from '../../simulate/options.ts';
-import type { AskedSimulation, OptionValues } from '../../simulate/optionTable.ts';
+import { goodputTargets, requireKnownTargets } from '../../simulate/classTargets.ts';
+import { refuseIdle } from '../../simulate/needs.ts';
 import {
   csvLines,
   jsonLines,
@@ -33,6 +35,7 @@ import { planSimulation } from '../../simulate/plan.ts';
 import { provenanceOf } from '../../simulate/provenance.ts';
 import { headText, runText } from '../../simulate/runText.ts';
 import { classesOf, rateWarnings, requireRoom } from '../../simulate/simulate.ts';
+import { numberWithin, textOption } from '../flags.ts';
 import { printText, traceStem } from '../output.ts';
 import { typedCommand } from '../reportOption.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
@@ -49,13 +52,19 @@ class Watchers {
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
-  constructor(options: OptionValues) {
+  constructor(options: Outputs) {
     const all: SimulationObserver[] = [this.scaling, this.spread];
     if (options.traceOutput !== undefined) {
       all.push({ arrived: ({ workload }) => this.arrived.push(workload) });
     }
     if (options.chromeTrace !== undefined) {
-      this.chrome = new ChromeTrace(whole(options, 'chromeTraceEvents', 1, 1e8));
+      this.chrome = new ChromeTrace(
+        numberWithin(options, 'chromeTraceEvents', '--chrome-trace-events', {
+          min: 1,
+          max: 1e8,
+          whole: true,
+        }) ?? CHROME_TRACE_EVENTS,
+      );
       all.push(this.chrome);
     }
     if (options.plot !== undefined) {
@@ -74,18 +83,48 @@ class Watchers {
   }
 }
 
-export async function runSimulate(asked: AskedSimulation): Promise<void> {
-  const { workload, options } = asked;
+/** Events of a trace for Chrome, unless it says how many. */
+const CHROME_TRACE_EVENTS = 200_000;
+
+/** Outputs that say how another output is written, and which ones they need. */
+const outputNeeds: readonly (readonly [
+  name: string,
+  needs: readonly string[],
+  lacks: string,
+  remedy: string,
+])[] = [
+  ['chromeTraceEvents', ['chromeTrace'], 'is given without --chrome-trace', 'Add that, or leave it out.'],
+  [
+    'traceLevel',
+    ['decisions', 'summarizeTrace'],
+    'records decisions, and nothing asks for them',
+    'Add --decisions or --summarize-trace, or leave it out.',
+  ],
+];
+
+/** @throws TKV_CONFIG with the first output that would do nothing */
+function refuseIdleOutputs(outputs: Outputs): void {
+  for (const [name, needs, lacks, remedy] of outputNeeds) {
+    const isDefault = name === 'traceLevel' && outputs[name] === 'none';
+    if (outputs[name] === undefined || isDefault || needs.some((each) => outputs[each] !== undefined))
+      continue;
+    throw configError(outputFlag(name), lacks, remedy);
+  }
+}
+
+export async function runSimulate({ deployment, outputs: options }: AskedSimulation): Promise<void> {
   let watchers = new Watchers(options);
-  const plan = planSimulation(workload, options);
+  const plan = planSimulation(deployment);
+  const isDecided = options.decisions !== undefined || options.summarizeTrace === true;
   using bar = startProgressBar('requests');
   const built = runToEnd(
     (skipsKeys) => {
       watchers = new Watchers(options);
       watchers.built = buildPlanned(plan, { observer: watchers.observer, skipsKeys });
       watchers.scaling.begin(watchers.built.scaling);
-      refuseIdleOptions(asked, plan.policyFile, watchers.built.opened.spec === undefined);
-      if (watchers.built.opened.spec !== undefined) requireKnownTargets(watchers.built.options);
+      refuseIdle(plan, watchers.built.opened.spec === undefined, isDecided);
+      refuseIdleOutputs(options);
+      if (watchers.built.opened.spec !== undefined) requireKnownTargets(watchers.built.deployment);
       return watchers.built;
     },
     ({ opened }) =>
@@ -97,10 +136,10 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   const { simulation, opened } = built;
   const { table, instances } = simulation;
   if (opened.spec === undefined) {
-    requireKnownTargets(built.options, classesOf(built));
+    requireKnownTargets(built.deployment, classesOf(built));
   }
   requireRoom(built);
-  const targets = goodputTargets(built.options, opened.spec);
+  const targets = goodputTargets(built.deployment, opened.spec);
   const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false));
@@ -182,7 +221,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   const byPriority = built.scheduler === 'priority-fcfs';
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
-  const asUpstream = options.asUpstream === true;
+  const asUpstream = get(deployment, 'asUpstream') === true;
   const shown = {
     simulation,
     cluster,

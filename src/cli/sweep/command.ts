@@ -7,8 +7,8 @@ import { Command } from 'commander';
 import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
-import { numberWithin } from '../../simulate/numberOptions.ts';
 import type { PointResult } from '../../simulate/point.ts';
+import { numberWithin } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
@@ -51,7 +51,7 @@ export function sweepCommand(): Command {
       await checkReport(options.report);
       const { grid, ...rest } = options;
       const bound = (name: string, flag: string): number | undefined =>
-        numberWithin(rest, name, flag, { min: 0, max: 1e12 });
+        numberWithin(rest, name, flag, { min: 0, max: 1e12, counts: 'ms' });
       const ttftMs = bound('targetTtft', '--target-ttft');
       const itlMs = bound('targetItl', '--target-itl');
       const e2eMs = bound('targetE2e', '--target-e2e');
@@ -63,7 +63,7 @@ export function sweepCommand(): Command {
         ...(e2eMs === undefined ? {} : { e2eMs }),
       };
 
-      const { readWords } = await import('../../simulate/optionTable.ts');
+      const { readWords } = await import('../../sim/description/readers.ts');
       const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
       const {
         cheapest,

@@ -1,12 +1,12 @@
 /** `tierkv workload`: its commands, their options and their help; run.ts turns them into files and tables. */
 
 import { Command } from 'commander';
-import { type OptionValues, presetRows, traceRows } from '../../simulate/optionTable.ts';
-import { addRows, jsonOption } from '../optionRows.ts';
+import type { OptionValues } from '../flags.ts';
+import { addKnobs, jsonOption, presetPaths, tracePaths } from '../optionRows.ts';
 import type { WorkloadRuns } from './run.ts';
 
 function addCommonOptions(command: Command): Command {
-  return addRows(command, traceRows)
+  return addKnobs(command, tracePaths)
     .option('--from <format>', 'format of the file, found out by default')
     .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
     .option('--num-requests <n>', 'most requests')
@@ -30,13 +30,13 @@ export function workloadCommand(): Command {
     async (file: string | undefined, options: OptionValues): Promise<void> =>
       (await import('./run.ts')).workloadRuns[run](file, options);
 
-  addCommonOptions(addRows(command.command('generate'), presetRows))
+  addCommonOptions(addKnobs(command.command('generate'), presetPaths))
     .description('Generate the requests of a spec or a preset as TraceV2.')
     .argument('[spec]', 'workload spec in YAML')
     .option('-o, --output <stem>', 'write <stem>.yaml and <stem>.csv (default: rows to stdout)')
     .action(action('generate'));
 
-  addCommonOptions(addRows(command.command('describe'), presetRows))
+  addCommonOptions(addKnobs(command.command('describe'), presetPaths))
     .description('Show arrivals, lengths, prefix sharing and tenants of a spec, a trace or a preset.')
     .argument('[workload]', 'spec, trace or folder')
     .option('--plot <file.svg>', 'draw it')

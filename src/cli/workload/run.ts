@@ -8,29 +8,31 @@ import {
   type Format,
   formatOf,
   type OpenedWorkload,
+  type OpenOptions,
   openSpec,
   openWorkload,
   readSpec,
+  requireFormat,
   servegenSpec,
 } from '../../files/openWorkload.ts';
 import { requireWritableTargets, writeResultJson, writeResults, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { printable } from '../../printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import { get } from '../../sim/description/settings.ts';
 import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
 import { isConversation } from '../../sim/workload/presets.ts';
 import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
 import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
-import { numberWithin, seedOption } from '../../simulate/numberOptions.ts';
-import type { OptionValues } from '../../simulate/optionTable.ts';
 import {
   adjustmentOf,
   openOptions,
   presetSpec,
-  refusePresetOptions,
+  refusePresetSettings,
   usedByFormat,
-} from '../../simulate/presetOptions.ts';
+} from '../../simulate/presetSettings.ts';
+import { inFlags, numberWithin, type OptionValues, settingsOf, textOption, workloadFlags } from '../flags.ts';
 import { printText, traceStem } from '../output.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
 
@@ -42,15 +44,38 @@ export interface WorkloadRuns {
 }
 
 export const workloadRuns: WorkloadRuns = {
-  generate(file, options) {
-    const opened = openFrom(file, options);
-    noteSessions(opened);
-    writeTrace(opened, options.output);
-    if (file !== undefined) noteTaken(file, opened);
-  },
-  describe,
-  convert: (file, options) => convert(file!, options),
+  generate: (file, options) => inFlags(workloadFlags, () => generate(file, options)),
+  describe: (file, options) => inFlags(workloadFlags, () => describe(file, options)),
+  convert: (file, options) => inFlags(workloadFlags, () => convert(file!, options)),
 };
+
+function generate(file: string | undefined, options: OptionValues): void {
+  const opened = openFrom(file, options);
+  noteSessions(opened);
+  writeTrace(opened, options.output);
+  if (file !== undefined) noteTaken(file, opened);
+}
+
+/** Options of a workload: settings, and what only a file that is read has. */
+function openFromOptions(options: OptionValues): OpenOptions {
+  const from = textOption(options, 'from');
+  const blockTokens = numberWithin(options, 'blockTokens', '--block-tokens', {
+    min: 1,
+    max: 2 ** 20,
+    whole: true,
+  });
+  const sessionGapS = numberWithin(options, 'sessionGap', '--session-gap', {
+    min: 0,
+    max: 1_000_000,
+    counts: 's',
+  });
+  return {
+    ...openOptions(settingsOf(options)),
+    ...(from === undefined || from === 'auto' ? {} : { format: requireFormat(from) }),
+    ...(blockTokens === undefined ? {} : { blockTokens }),
+    ...(sessionGapS === undefined ? {} : { sessionGapS }),
+  };
+}
 
 // Which options act on which format.
 
@@ -78,13 +103,13 @@ function refuseIdleShaping(options: OptionValues, source: string, format: Format
 }
 
 function openFrom(file: string | undefined, options: OptionValues): OpenedWorkload {
-  const checked = openOptions(options); // also what only a file would need
+  const checked = openFromOptions(options); // also what only a file would need
   if (file !== undefined && options.workload !== undefined) {
     throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
   }
   if (file !== undefined) {
     const opened = openWorkload(file, checked);
-    refusePresetOptions(options, file, usedByFormat(opened.format));
+    refusePresetSettings(settingsOf(options), file, usedByFormat(opened.format));
     refuseIdleShaping(options, file, opened.format);
     return opened;
   }
@@ -94,9 +119,9 @@ function openFrom(file: string | undefined, options: OptionValues): OpenedWorklo
     const problem = 'is the pause of users in closed loop, and this workload has none';
     throw configError('--think-time-ms', problem, 'Add --concurrency, or leave it out.');
   }
-  return openSpec(presetSpec(options), {
+  return openSpec(presetSpec(settingsOf(options)), {
     ...(checked.limits === undefined ? {} : { limits: checked.limits }),
-    adjust: adjustmentOf(options, true),
+    adjust: adjustmentOf(settingsOf(options), true),
   });
 }
 
@@ -225,7 +250,7 @@ function convert(input: string, options: OptionValues): void {
     refusePeriods(options);
     const opened = preset
       ? openFrom(undefined, { ...options, workload: input })
-      : openWorkload(input, openOptions(options));
+      : openWorkload(input, openFromOptions(options));
     if (!preset) refuseIdleShaping(options, input, opened.format);
     noteSessions(opened);
     writeTrace(opened, options.output);
@@ -252,10 +277,10 @@ function refusePeriods(options: OptionValues): void {
 
 /** The spec behind a folder of profiles, a preset name or a spec file. */
 function specOf(input: string, options: OptionValues): WorkloadSpec {
-  const seed = seedOption(options);
+  const seed = get(settingsOf(options), 'seed');
   if (options.from === 'preset') {
     refusePeriods(options);
-    return presetSpec({ ...options, workload: input });
+    return presetSpec(settingsOf({ ...options, workload: input }));
   }
   if (options.from === 'servegen') {
     const day = 86_400;
@@ -282,6 +307,6 @@ function specOf(input: string, options: OptionValues): WorkloadSpec {
     const problem = `is spec, and ${input} is ${trace}, which was not made from a spec`;
     throw configError('--to', problem, 'Use --to tracev2.');
   }
-  const spec = adjustmentOf(options, false)(readSpec(input));
+  const spec = adjustmentOf(settingsOf(options), false)(readSpec(input));
   return seed === undefined ? spec : { ...spec, seed };
 }

@@ -1,7 +1,7 @@
 /** The seam between search and simulation: the evaluator, its answer for each bundle, and its suites of cases. */
 
 import { requireShapes } from '../../runtime/options.ts';
-import type { DeploymentSpec } from '../../simulate/spec.ts';
+import type { Deployment } from '../../sim/description/settings.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import type { Scoring } from './objectives.ts';
 
@@ -85,7 +85,7 @@ export interface SuiteCase {
   /** Workload, model of time, seed. */
   readonly id: string;
   /** The deployment and its workload, without policies and seed. */
-  readonly deployment: DeploymentSpec;
+  readonly deployment: Deployment;
   readonly seed: number;
   /** Largest relative change of rate and lengths, drawn from the seed: 0.2 is up to 20 % up or down. */
   readonly perturbation: number;

@@ -57,7 +57,7 @@ const limitNames = optionNames<InstanceLimits>({
   preemption: true,
 });
 
-export interface Deployment {
+export interface Fleet {
   readonly pools: readonly PoolConfig[];
 }
 
@@ -73,9 +73,9 @@ export type MakeEngine = (
 const INSTANCES_MAX = 1024;
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
-function checkDeployment(deployment: Deployment): Deployment {
+function checkDeployment(deployment: Fleet): Fleet {
   requireShapes({ deployment }, { deployment: { pools: 'array' } });
-  requireOptions(deployment, optionNames<Deployment>({ pools: true }), 'deployment', 'TKV_CONFIG');
+  requireOptions(deployment, optionNames<Fleet>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;
   if (pools.length === 0)
     throw configError('pools', 'must not be empty', 'Name a pool with one replica or more.');
@@ -108,7 +108,7 @@ function isSameShare(one: EngineConfig['shared'], other: EngineConfig['shared'])
 }
 
 export interface SimulationSetup {
-  readonly deployment: Deployment;
+  readonly deployment: Fleet;
   readonly workload: SimulatedWorkload;
   /** Default: one seed, 1, and policies without a name. */
   readonly key?: SimulationKey;

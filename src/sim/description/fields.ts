@@ -18,7 +18,7 @@ import {
   Parser,
   type YAMLMap,
 } from 'yaml';
-import { nearestName, TierKVError } from '../../runtime/errors.ts';
+import { nearestName, type SourcePlace, TierKVError } from '../../runtime/errors.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 
 /** Bounds of a number; `above` excludes its value. */
@@ -93,15 +93,20 @@ export class SpecNode {
    */
   error(key: string, problem: string, remedy: string): TierKVError {
     const field = key === '' ? this.path : this.#join(key);
-    const at = key === '' ? this.#node : (this.#entries.get(key)?.key ?? this.#node);
-    const line = this.#source.line((at as Node).range?.[0]);
-    const { file } = this.#source;
-    const what = field === '' ? 'the file' : shownPath(field);
+    const { name: what, file, line = 1 } = this.place(key);
     return new TierKVError('TKV_INPUT', `${file}:${line}: ${what} ${problem}. ${remedy}`, {
       field,
       path: file,
       line,
     });
+  }
+
+  /** Where `key` stands, or would stand. */
+  place(key: string): SourcePlace & { readonly file: string } {
+    const field = key === '' ? this.path : this.#join(key);
+    const at = key === '' ? this.#node : (this.#entries.get(key)?.key ?? this.#node);
+    const line = this.#source.line((at as Node).range?.[0]);
+    return { name: field === '' ? 'the file' : shownPath(field), file: this.#source.file, line };
   }
 
   has(key: string): boolean {
@@ -123,7 +128,7 @@ export class SpecNode {
   }
 
   text(key: string, fallback: string = ''): string {
-    const value = this.#scalar(key);
+    const value = this.scalar(key);
     if (value === undefined || value === null) return fallback;
     if (typeof value === 'object') throw this.error(key, 'is not a text', 'Write a single value there');
     return String(value);
@@ -143,7 +148,7 @@ export class SpecNode {
   }
 
   flag(key: string): boolean | undefined {
-    const value = this.#scalar(key);
+    const value = this.scalar(key);
     if (value === undefined || value === null) return undefined;
     if (typeof value !== 'boolean') throw this.#wrong(key, value, 'Write true or false');
     return value;
@@ -154,7 +159,7 @@ export class SpecNode {
   }
 
   optionalNumber(key: string, range: NumberRange): number | undefined {
-    const value = this.#scalar(key);
+    const value = this.scalar(key);
     if (value === undefined || value === null) return undefined;
     const number = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : Number.NaN;
     if (within(number, range)) return number;
@@ -173,7 +178,7 @@ export class SpecNode {
 
   /** All 64 bits of an integer. */
   int64(key: string, fallback: bigint): bigint {
-    const value = this.#scalar(key);
+    const value = this.scalar(key);
     if (value === undefined || value === null) return fallback;
     const whole =
       typeof value === 'bigint' ? value : Number.isInteger(value) ? BigInt(value as number) : undefined;
@@ -221,7 +226,7 @@ export class SpecNode {
       const section = this.section(key) as SpecNode; // it is a mapping
       return Object.fromEntries(section.keys().map((name) => [name, section.number(name, {}, 0)]));
     }
-    const scalar = this.#scalar(key);
+    const scalar = this.scalar(key);
     if (typeof scalar === 'bigint') return Number(scalar);
     if (typeof scalar === 'number' || typeof scalar === 'boolean') return scalar;
     return this.text(key);
@@ -261,7 +266,8 @@ export class SpecNode {
     return this.#source.resolve(this.#entries.get(key)?.value) ?? undefined;
   }
 
-  #scalar(key: string): unknown {
+  /** A single value as it stands there: a text, a boolean, a number, a bigint where it is an integer, null. */
+  scalar(key: string): unknown {
     this.#asked.add(key);
     const value = this.#value(key);
     if (value === undefined) return undefined;

@@ -3,7 +3,7 @@
  * the rate over time. Four presets are upstream's (Apache-2.0, `data/workload-presets/`); `chat` has conversations.
  */
 
-import { configError, nearestName, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, nearestName, requireInteger } from '../../runtime/errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
@@ -114,28 +114,24 @@ export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' 
   if (Object.hasOwn(conversationPresets, name)) return conversationPresets[name];
   if (Object.hasOwn(PRESETS, name)) return PRESETS[name];
   const near = nearestName(name, presetNames);
-  throw new TierKVError(
-    'TKV_CONFIG',
-    `--workload is "${name}", which is not a preset. ` +
-      `${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${presetNames.join(', ')}`,
-    { field: '--workload' },
-  );
+  const meant = near === undefined ? '' : `Did you mean "${near}"? `;
+  throw namedError('TKV_CONFIG', 'preset', (called) => {
+    return `${called('preset')} is "${name}", which is not a preset. ${meant}Valid: ${presetNames.join(', ')}`;
+  });
 }
 
-/** @param field the option of the mean; those of the others begin with it. */
-function requireRange(field: string, lengths: LengthRange): void {
-  requireInteger(`${field}-min`, lengths.min, 0, maxRequestTokens);
-  requireInteger(`${field}-max`, lengths.max, lengths.min, maxRequestTokens);
-  for (const [option, value] of [
-    [field, lengths.mean],
-    [`${field}-stdev`, lengths.stdDev],
-  ] as const) {
-    if (option !== field && value === 0) continue;
+/** @param side the field of the lengths */
+function requireRange(side: 'prompt' | 'output', lengths: LengthRange): void {
+  requireInteger(`${side}.min`, lengths.min, 0, maxRequestTokens);
+  requireInteger(`${side}.max`, lengths.max, lengths.min, maxRequestTokens);
+  for (const part of ['mean', 'stdDev'] as const) {
+    const value = lengths[part];
+    if (part !== 'mean' && value === 0) continue;
     if (value >= lengths.min && value <= lengths.max) continue;
     throw configError(
-      option,
+      `${side}.${part}`,
       `is ${value}, outside [${lengths.min}, ${lengths.max}]`,
-      `Move it inside, or widen ${field}-min and ${field}-max.`,
+      (name) => `Move it inside, or widen ${name(`${side}.min`)} and ${name(`${side}.max`)}.`,
     );
   }
 }
@@ -147,7 +143,7 @@ function timeoutUsOf(timeoutS: number): number {
   requireShapes({ timeoutS }, { timeoutS: 'number' });
   if (timeoutS === 0 || !(timeoutS <= maxTimeoutS)) {
     throw configError(
-      '--timeout',
+      'timeoutS',
       `is ${timeoutS}`,
       `Give seconds above 0 and at most ${maxTimeoutS}, or a negative number for no timeout.`,
     );
@@ -169,16 +165,16 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
   });
   const prompt = options.prompt ?? DEFAULT_LENGTHS;
   const output = options.output ?? DEFAULT_LENGTHS;
-  requireRange('--prompt-tokens', prompt);
-  requireRange('--output-tokens', output);
-  const concurrency = requireInteger('--concurrency', options.concurrency ?? 0, 0, 10_000_000);
+  requireRange('prompt', prompt);
+  requireRange('output', output);
+  const concurrency = requireInteger('concurrency', options.concurrency ?? 0, 0, 10_000_000);
   const rate = options.rate ?? 1;
   if (concurrency > 0 && options.rate !== undefined) {
-    throw configError('--concurrency', 'excludes --rate', 'Keep one of them.');
+    throw configError('concurrency', (name) => `excludes ${name('rate')}`, 'Keep one of them.');
   }
   if (!(rate > 0 && rate <= maxRatePerS)) {
     throw configError(
-      '--rate',
+      'rate',
       `is ${rate}`,
       `Set it to requests per second above 0 and at most ${maxRatePerS}.`,
     );
@@ -186,13 +182,13 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
   const { conversation } = options;
   if (concurrency > 0 && conversation !== undefined) {
     const problem = 'counts users of single requests, and this preset has conversations';
-    throw configError('--concurrency', problem, 'Give the load by --rate.');
+    throw configError('concurrency', problem, (name) => `Give the load by ${name('rate')}.`);
   }
   const rounds = conversation?.rounds ?? 1;
   const thinkTimeMs = options.thinkTimeMs ?? conversation?.thinkTimeMs ?? 0;
-  const thinkTimeUs = requireInteger('--think-time-ms', thinkTimeMs, 0, 2 ** 40) * 1000;
+  const thinkTimeUs = requireInteger('thinkTimeMs', thinkTimeMs, 0, 2 ** 40) * 1000;
   const prefixTokens = requireInteger(
-    '--prefix-tokens',
+    'prefixTokens',
     options.prefixTokens ?? conversation?.systemTokens ?? 0,
     0,
     maxRequestTokens,
@@ -236,7 +232,7 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
     // of conversations, where there are any: each brings its rounds
     aggregateRate: concurrency > 0 ? 0 : rate / rounds,
     horizonUs: Infinity,
-    numRequests: requireInteger('--num-requests', options.numRequests ?? 100, 0),
+    numRequests: requireInteger('numRequests', options.numRequests ?? 100, 0),
     goodputSloTargets: {},
     clients: [client],
     cohorts: [],
@@ -328,7 +324,7 @@ export function withProfile(spec: WorkloadSpec, profile: LoadProfile): WorkloadS
   requireShapes({ spec, profile }, { spec: { seed: 'bigint', category: 'text' }, profile: { kind: 'text' } });
   if (spec.cohorts.length > 0 || spec.inferencePerf !== undefined || spec.servegen !== undefined) {
     throw configError(
-      '--profile',
+      'profile',
       'applies to clients only',
       'Leave cohorts, inference_perf and servegen_data out.',
     );
@@ -371,7 +367,7 @@ export function parseProfile(text: string): LoadProfile {
   if (!kinds.includes(kindText)) {
     const near = nearestName(kindText, kinds);
     throw configError(
-      '--profile',
+      'profile',
       `names "${kindText}"`,
       `${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${kinds.join(', ')}.`,
     );
@@ -384,7 +380,7 @@ export function parseProfile(text: string): LoadProfile {
     if (!Object.hasOwn(known, key)) {
       const near = nearestName(key, Object.keys(known));
       throw configError(
-        '--profile',
+        'profile',
         `has the key "${key}"`,
         `${near === undefined ? '' : `Did you mean "${near}"? `}${kind} takes: ` +
           `${Object.keys(known).join(', ')}.`,
@@ -393,25 +389,25 @@ export function parseProfile(text: string): LoadProfile {
     const number = value === '' ? Number.NaN : Number(value);
     const most = rates.includes(key) ? maxRatePerS : maxSeconds;
     if (!(number >= 0 && number <= most))
-      throw configError('--profile', `has ${key}=${value}`, `Set ${key} to a number from 0 to ${most}.`);
+      throw configError('profile', `has ${key}=${value}`, `Set ${key} to a number from 0 to ${most}.`);
     values[key] = number;
   }
   const get = (key: string): number => {
     const value = values[key] ?? known[key];
     if (value === undefined)
-      throw configError('--profile', `lacks ${key}`, `${kind} takes: ${Object.keys(known).join(', ')}.`);
+      throw configError('profile', `lacks ${key}`, `${kind} takes: ${Object.keys(known).join(', ')}.`);
     return value;
   };
   const durationS = get('duration');
   const inside = (key: string, atS: number): number => {
     if (atS <= durationS) return atS;
     throw configError(
-      '--profile',
+      'profile',
       `has ${key} at ${atS} s, after the end at ${durationS} s`,
       'Let the profile last longer.',
     );
   };
-  if (durationS <= 0) throw configError('--profile', 'has duration=0', 'Set duration to seconds above 0.');
+  if (durationS <= 0) throw configError('profile', 'has duration=0', 'Set duration to seconds above 0.');
   switch (kind) {
     case 'constant':
       return { kind, rate: get('rate'), durationS };
@@ -437,5 +433,5 @@ export function parseProfile(text: string): LoadProfile {
 
 function wholeSegments(value: number): number {
   if (Number.isInteger(value) && value >= 1 && value <= 100_000) return value;
-  throw configError('--profile', `has segments=${value}`, 'Set segments to an integer from 1 to 100000.');
+  throw configError('profile', `has segments=${value}`, 'Set segments to an integer from 1 to 100000.');
 }

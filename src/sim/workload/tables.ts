@@ -193,7 +193,7 @@ export function* lengthFileRequests(
       if (time === undefined) drawn = arrivalsOf(file, rate, options);
       else if (rate !== undefined) {
         const name = shownPlain(header.names[time.column]);
-        throw configError('--rate', `is given, and ${file} has times of its own (${name})`, 'Leave it out.');
+        throw configError('rate', `is given, and ${file} has times of its own (${name})`, 'Leave it out.');
       }
       const used = [input, output, ...(time === undefined ? [] : [time.column])];
       const unit = time === undefined ? '' : (time.unit ?? 'dates, from the first row');
@@ -225,11 +225,11 @@ export function* lengthFileRequests(
 /** Draws the gaps between arrivals where a file has no times. */
 function arrivalsOf(file: string, rate: number | undefined, options: LengthFileOptions): () => number {
   if (rate === undefined) {
-    throw configError('--rate', `is missing, and ${file} has no column of times`, 'Give requests a second.');
+    throw configError('rate', `is missing, and ${file} has no column of times`, 'Give requests a second.');
   }
   if (!(rate > 0 && rate <= 1e6)) {
     throw configError(
-      '--rate',
+      'rate',
       `is ${rate}`,
       'Lengths have no arrivals: give requests per second above 0 and at most 1000000.',
     );
@@ -465,7 +465,7 @@ export interface ColumnMapping {
  */
 export function parseColumnMapping(text: string): ColumnMapping {
   requireShapes({ text }, { text: 'text' });
-  const refuse = (problem: string, remedy: string): TierKVError => configError('--columns', problem, remedy);
+  const refuse = (problem: string, remedy: string): TierKVError => configError('columns', problem, remedy);
   const columns = new Map<MappedPart, string>();
   let unit: MappedUnit | undefined;
   for (const pair of text.split(',')) {
@@ -527,7 +527,7 @@ export function* mappedRequests(
   const times = unit === undefined ? undefined : timesOf(nameOf('arrival'), unit, taken);
   if (times !== undefined && rate !== undefined) {
     throw configError(
-      '--rate',
+      'rate',
       `is given, and ${file} has times of its own (${nameOf('arrival')})`,
       'Leave it out.',
     );

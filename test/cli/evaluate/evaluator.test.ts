@@ -12,7 +12,7 @@ import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import { baseline, preset } from '../../../src/evolve/bundle/presets.ts';
 import type { Evaluation, SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
 import { FAILED_SCORE } from '../../../src/evolve/fitness/objectives.ts';
-import { writtenOf } from '../../../src/simulate/spec.ts';
+import { nothingSaid } from '../../../src/sim/description/settings.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evaluate-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
@@ -216,7 +216,7 @@ test('results are kept by what is in files, and a damaged file is computed anew'
   const file = path.join(folder, 'hardware.json');
   const each = (arg: string): SuiteCase => ({
     id: 'a',
-    deployment: { options: { hardwareConfig: arg } },
+    deployment: { ...nothingSaid, values: { hardwareConfig: arg } },
     seed: 1,
     perturbation: 0,
   });
@@ -311,9 +311,9 @@ test.each([
   ],
   [{ deployment: { tp: 2 } }, 'deployment.model', /deployment\.model is missing\. Name a model\.$/],
   [
-    { deployment: { model: 'x', options: { floorr: true } } },
-    'deployment.options.floorr',
-    /deployment\.options\.floorr is not known.*Did you mean floor\?/,
+    { deployment: { model: 'x', latency: { floorr: true } } },
+    'deployment.latency.floorr',
+    /deployment\.latency\.floorr is not known.*Did you mean floor\?/,
   ],
 ])('a plan of %j names the field at fault and what to write', (more, field, message) => {
   const file = path.join(folder, 'faulty.json');
@@ -333,13 +333,17 @@ test('arguments of a plan and its deployment are two ways to write one thing', (
     ...['--routing-policy', 'weighted', '--routing-scorers', 'queue-depth:2', '--rate', '5'],
   ];
   const [written] = casesOf({ args });
-  expect(written.deployment).toMatchObject({
+  expect(written.deployment.values).toEqual({
     model: 'qwen3-14b',
     tp: 2,
-    engine: { kvBlocks: 500 },
-    latency: { floor: true, model: 'roofline' },
-    control: { routing: { policy: 'weighted' } },
-    options: { numInstances: 3, routingScorers: 'queue-depth:2' },
+    'engine.kvBlocks': '500',
+    'latency.floor': true,
+    'latency.model': 'roofline',
+    'control.routing.policy': 'weighted',
+    'control.routing.scorers': { 'queue-depth': 2 },
+    'pools.total': 3,
+    'workload.rate': 5,
+    'workload.file': expect.stringContaining('shared-prefixes'),
   });
   const [described] = casesOf({
     deployment: {
@@ -354,7 +358,7 @@ test('arguments of a plan and its deployment are two ways to write one thing', (
       workload: { rate: 5 },
     },
   });
-  expect(writtenOf(described.deployment)).toEqual(writtenOf(written.deployment));
+  expect(described.deployment.values).toEqual(written.deployment.values);
   expect(new CaseCache().caseHash(described)).toBe(new CaseCache().caseHash(written));
 });
 
@@ -387,7 +391,9 @@ pools: [{ name: chat, replicas: 3, engine: { total_kv_blocks: 4000 } }]
   fs.writeFileSync(file, JSON.stringify({ ...plan, latencyModels: ['roofline'] }));
   expect(() => loadPlan(file)).toThrow(/latencyModels chooses models of time, and \S+pools\.yaml names them/);
   fs.writeFileSync(file, JSON.stringify(plan));
-  expect(() => loadPlan(file, { latencyModels: ['roofline'] })).toThrow(/^--latency chooses models of time/);
+  expect(() => loadPlan(file, { latencyModels: ['roofline'] })).toThrow(
+    /^latencyModels chooses models of time/,
+  );
 });
 
 test.each([

@@ -3,7 +3,8 @@
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { examples, makeProgram } from '../../../src/cli/program.ts';
-import { simulateRows } from '../../../src/simulate/optionTable.ts';
+import { outputRows } from '../../../src/sim/description/knobs/beside.ts';
+import { flagOf, paths } from '../../../src/sim/description/knobs.ts';
 
 async function leaves(): Promise<Map<string, Command>> {
   const { program } = await makeProgram([]);
@@ -35,7 +36,7 @@ describe('every command', () => {
     const [own, behind = ''] = example.split(' -- ');
     const known = command.options.flatMap(({ long, short }) => [long, short]);
     for (const flag of own.match(/--[a-z-]+/g) ?? []) expect(known, example).toContain(flag);
-    const simulated = simulateRows.map(([flags]) => flags.split(' ')[0]);
+    const simulated = [...paths.map(flagOf), ...outputRows.map(([flags]) => flags.split(' ')[0])];
     for (const flag of behind.match(/--[a-z-]+/g) ?? []) expect(simulated, example).toContain(flag);
   });
 

@@ -312,10 +312,10 @@ describe('times of a table', () => {
 
   it('are drawn at a rate only where the file has no times, and the rate must be given', () => {
     const file = write('t.csv', 'input,output\n5,1\n6,1\n');
-    expect(() => read(file)).toThrow(/^--rate is missing, and .*t\.csv has no column of times/);
+    expect(() => read(file)).toThrow(/^rate is missing, and .*t\.csv has no column of times/);
     expect(read(file, { rate: 4 }).said).toContain('times: none in the file, drawn at 4 a second');
     expect(() => read(table('arrived_at', 'input', 'output'), { rate: 4 })).toThrow(
-      /^--rate is given, and .* has times of its own \(arrived_at\)/,
+      /^rate is given, and .* has times of its own \(arrived_at\)/,
     );
   });
 

@@ -258,11 +258,11 @@ describe('a CSV by its mapping', () => {
   it.each([
     [
       'arrival=ts,input=a,output=b',
-      /^--columns gives the arrivals "ts" no known unit\. Write arrival=COLUMN:UNIT with one of s, ms/,
+      /^columns gives the arrivals "ts" no known unit\. Write arrival=COLUMN:UNIT with one of s, ms/,
     ],
     ['arrival=ts:min,input=a,output=b', /no known unit/],
-    ['input=a', /^--columns has no output/],
-    ['inptu=a,output=b', /^--columns maps "inptu"\. Did you mean "input"\?/],
+    ['input=a', /^columns has no output/],
+    ['inptu=a,output=b', /^columns maps "inptu"\. Did you mean "input"\?/],
     ['input=a,input=b,output=c', /maps input twice/],
     ['input=,output=c', /names no column for input/],
   ])('refuses %s', (mapping, says) => {
@@ -285,12 +285,12 @@ describe('a CSV by its mapping', () => {
     expect(() => read(table('ts', '1717171717'), mapping)).toThrow(
       /m\.csv:2: ts is 1717171717 s\. Times count from/,
     );
-    expect(() => read(table('ts', '0'), { format: 'columns' })).toThrow(/^--columns is missing/);
+    expect(() => read(table('ts', '0'), { format: 'columns' })).toThrow(/^columns is missing/);
     expect(() => read(table('ts', '0'), { ...mapping, format: 'azure' })).toThrow(
-      /^--columns is given, and --from is azure/,
+      /^columns is given, and format is azure/,
     );
     expect(() => read(table('ts', '0'), { ...mapping, rate: 3 })).toThrow(
-      /^--rate is given, and .* has times of its own/,
+      /^rate is given, and .* has times of its own/,
     );
   });
 

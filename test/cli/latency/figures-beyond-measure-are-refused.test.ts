@@ -7,8 +7,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process.ts';
-import { configError, requireInteger, TierKVError } from '../../../src/runtime/errors.ts';
-import { inOptionNames } from '../../../src/simulate/optionNames.ts';
+import { configError, renamed, requireInteger, TierKVError } from '../../../src/runtime/errors.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -182,21 +181,21 @@ describe('an error about an option names the option', () => {
 
   it('whatever the library calls it, and nothing else is renamed', () => {
     const names = { 'hbm.capacityBytes': '--hbm', tp: '--tp' };
-    const renamed = (act: () => unknown): unknown => {
+    const inFlags = (act: () => unknown): unknown => {
       try {
         return act();
       } catch (error) {
-        return inOptionNames(names, error);
+        return renamed(names, error);
       }
     };
-    expect(renamed(() => requireInteger('hbm.capacityBytes', 0, 1))).toMatchObject({
+    expect(inFlags(() => requireInteger('hbm.capacityBytes', 0, 1))).toMatchObject({
       field: '--hbm',
       message: '--hbm is 0, not an integer of at least 1. Set --hbm to an integer of at least 1.',
     });
     const other = configError('dp', 'is 2, but tp is 1', 'Change it.');
-    expect(inOptionNames(names, other)).toBe(other);
+    expect(renamed(names, other)).toBe(other);
     const mention = new TierKVError('TKV_INPUT', 'an unknown tp "x". Set tp', { field: 'tp' });
-    expect(inOptionNames(names, mention)).toMatchObject({
+    expect(renamed(names, mention)).toMatchObject({
       message: 'an unknown tp "x". Set tp',
       field: '--tp',
     });

@@ -7,8 +7,8 @@ import {
   formatCounted,
   formatSeconds,
   formatShare,
-  parseBytes,
 } from '../../../src/printing/text.ts';
+import { parseBytes } from '../../../src/runtime/sizes.ts';
 
 describe('sizes', () => {
   it.each([

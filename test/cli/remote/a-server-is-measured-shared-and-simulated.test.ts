@@ -11,7 +11,7 @@ import { simulateCommand } from '../../../src/cli/simulate/command.ts';
 import type { ReplayReport } from '../../../src/replay/report.ts';
 import { runReplay } from '../../../src/replay/run.ts';
 import { SharedServer } from '../../../src/sim/links/sharedServer.ts';
-import { readSharedTier } from '../../../src/simulate/engineOptions.ts';
+import { readSharedTier } from '../../../src/simulate/engineSettings.ts';
 import {
   hasRedis,
   type RedisServer,

@@ -5,10 +5,10 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process.ts';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 import { clusterMetrics } from '../../../src/sim/report/metricsOutput.ts';
 import { Spread } from '../../../src/sim/report/tierMetrics.ts';
-import { goodputTargets } from '../../../src/simulate/options.ts';
-import { askedBy, readWords } from '../../../src/simulate/optionTable.ts';
+import { goodputTargets } from '../../../src/simulate/classTargets.ts';
 import { hasRun, type SweepPoint } from '../../../src/simulate/point.ts';
 import { simulated } from '../../goldens/upstream/wholeCases.ts';
 import { printed as printedAsIs } from './printed.ts';
@@ -147,11 +147,11 @@ const served = 'examples/deployments/%s serves every request, and has no idle or
 it.each(fs.readdirSync(examples))(served, (name) => {
   const spread = new Spread();
   const args = ['--deployment', path.join(examples, name), '--num-requests', '250'];
-  const { simulation, scaling, options, opened } = simulated(args, { observer: spread });
+  const { simulation, scaling, deployment, opened } = simulated(args, { observer: spread });
   const scaled = new Set(scaling.map(({ configId }) => configId));
   expect(spread.warnings(simulation.instances, scaled)).toEqual([]);
   const { table, instances } = simulation;
-  const metrics = clusterMetrics(table, instances, goodputTargets(options, opened.spec));
+  const metrics = clusterMetrics(table, instances, goodputTargets(deployment, opened.spec));
   expect(metrics.injected_requests).toBeGreaterThan(100);
   expect(metrics.completed_requests).toBe(metrics.injected_requests);
 });
@@ -174,13 +174,14 @@ it('a tier of size 0 is left out, in a sweep over sizes', async () => {
   const args = ['--deployment', write(tiered), '--num-requests', '60'];
   const point = (cpu: number, disk: string): SweepPoint => ({
     values: { cpu: String(cpu), disk },
-    asked: askedBy(
-      readWords([
-        ...args,
-        ...['--set', `pools[0].tiers.cpu_bytes_to_use=${cpu}`],
-        ...['--set', `pools[0].tiers.secondary_tiers=[${disk}]`],
-      ]),
-    ),
+    read: () =>
+      askedBy(
+        readWords([
+          ...args,
+          ...['--set', `pools[0].tiers.cpu_bytes_to_use=${cpu}`],
+          ...['--set', `pools[0].tiers.secondary_tiers=[${disk}]`],
+        ]),
+      ).deployment,
   });
   const disk = (bytes: number): string => `{type: fs, device_class: nvme_gen4, capacity_bytes: ${bytes}}`;
   const below = ['', disk(0), disk(4e9), `${disk(0)}, ${disk(4e9)}`];
@@ -297,7 +298,7 @@ describe('a mistake is one line with file, line and key', () => {
       /engine.max_num_seq is not a key here. Did you mean "max_num_seqs"/,
     ],
     [replaced('scheduler: sjf', 'scheduler: sfj'), /engine.scheduler is "sfj".*'sjf'/],
-    [replaced('name: qwen3-14b', 'name: qwen3-41b'), /:3: models\[0\].name .*qwen3-14b/],
+    [replaced('name: qwen3-14b', 'name: qwen3-41b'), /:3: models\[0\].name: unknown model .*qwen3-14b/],
     [replaced('H100', 'H1000'), /H100/],
     [replaced('tp: 2', 'tp: 3'), /:3: models\[0\].tp /],
     [
@@ -365,7 +366,7 @@ describe('a mistake is one line with file, line and key', () => {
     [replaced('replicas: 2', 'replicas: "2"'), /pools\[0\].replicas is the text "2"\. Set it to a finite/],
     [replaced('replicas: 2', '<<: {replicas: 2}'), /:6: mappings are not merged \(<<\)\. Write the keys out/],
     [replaced('rate: 10', 'rate: -4'), /:14: workload.rate is -4\. Set it to requests per second above 0/],
-    [replaced('rate: 10', 'rate: .inf'), /:14: workload.rate is "Infinity", not a number/],
+    [replaced('rate: 10', 'rate: .inf'), /:14: workload.rate is Infinity, not a number/],
     [replaced('num_requests: 150', 'num_requests: 1.5'), /:14: workload.num_requests is 1\.5\. Set it to/],
     [`${base}handoff: {granularity: blok}\n`, /handoff.granularity is "blok". Did you mean "block"/],
     [`${base}handoff: {pipelined: true}\n`, /handoff.pipelined has nothing to send .*chunk, block or stream/],

@@ -1,20 +1,27 @@
-/** Options, a description and a deployment file come to one plan, and one simulation. */
+/**
+ * Options, fields and keys of a file are three ways to write one deployment: they leave the same typed values, come to one
+ * plan and one simulation, and an error is in the words of the one who wrote it.
+ */
 
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it, test } from 'vitest';
-import { buildPlanned } from '../../../src/simulate/build.ts';
+import type { TierKVError } from '../../../src/runtime/errors.ts';
+import { readYaml } from '../../../src/sim/description/fields.ts';
+import { flagOf, type Knob, keysOf, knobs, type Path, paths } from '../../../src/sim/description/knobs.ts';
 import {
   type AskedSimulation,
   askedBy,
-  optionNameOf,
+  fromFields,
+  fromMapping,
+  fromOptions,
   readWords,
-  simulateRows,
-} from '../../../src/simulate/optionTable.ts';
+} from '../../../src/sim/description/readers.ts';
+import { type Deployment, nothingSaid } from '../../../src/sim/description/settings.ts';
+import { buildPlanned } from '../../../src/simulate/build.ts';
+import { type DeploymentSpec, simulate } from '../../../src/simulate/index.ts';
 import { planSimulation } from '../../../src/simulate/plan.ts';
-import { simulate } from '../../../src/simulate/simulate.ts';
-import { askedFor, descriptionOf } from '../../../src/simulate/spec.ts';
 import { readPayload, writePayload } from '../../../src/workers/payload.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-ways-'));
@@ -22,26 +29,186 @@ afterAll(() => fs.rmSync(folder, { recursive: true }));
 
 const asked = (text: string): AskedSimulation => askedBy(readWords(text.split(' ')));
 
-describe('options and a description ask for the same', () => {
-  test.each(simulateRows.map(([flags]) => flags))('%s', (flags) => {
-    const [flag, value] = flags.split(' ');
-    const name = optionNameOf(flags);
-    const needs = ['deployment', 'set'].includes(name) ? '--deployment a.yaml' : '--model m';
-    for (const given of value === undefined ? [''] : [' 7', ' 0.5', ' text=1,b', ' 007']) {
-      const before = asked(`${needs} ${flag}${given}`);
-      const after = askedFor(descriptionOf(before));
-      expect(after.options).toEqual(before.options);
-      expect([...after.given].sort()).toEqual([...before.given].sort());
-      // a description is data: it may stand in a file
-      expect(askedFor(JSON.parse(JSON.stringify(descriptionOf(before)))).options).toEqual(before.options);
+/** A value of each kind: its word, what a field holds, and what readers make of it. */
+const samples: Readonly<Record<Knob['kind'], readonly [word: string, field: unknown, value: unknown]>> = {
+  integer: ['7', 7, 7],
+  number: ['0.5', 0.5, 0.5],
+  time: ['7', 7, 7],
+  size: ['64GiB', '64GiB', '64GiB'],
+  flag: ['', true, true],
+  text: ['x', 'x', 'x'],
+  file: ['x.yaml', 'x.yaml', 'x.yaml'],
+  name: ['', '', ''],
+  seed: ['7', 7n, 7n],
+  numbers: ['1,2.5', [1, 2.5], [1, 2.5]],
+  targets: ['a,b=5ms,c=d=1s', { 'a,b': 5, 'c=d': 1000 }, { 'a,b': 5, 'c=d': 1000 }],
+  microseconds: ['a,b=5,c=d=1', { 'a,b': 5, 'c=d': 1 }, { 'a,b': 5, 'c=d': 1 }],
+  weights: ['a:2,b', { a: 2, b: 1 }, { a: 2, b: 1 }],
+  parameters: ['a=2,b=true,c=x', { a: 2, b: true, c: 'x' }, { a: 2, b: true, c: 'x' }],
+  texts: ['a=1', ['a=1'], ['a=1']],
+};
+
+function sampleOf(at: Path): readonly [word: string, field: unknown, value: unknown] {
+  const { kind, names = [], min = 0 } = knobs[at];
+  if (kind === 'number' && min >= 1) return ['1.5', 1.5, 1.5];
+  return kind === 'name' ? [names[0], names[0], names[0]] : samples[kind];
+}
+
+/** A description with a value at a path, and what every description needs. */
+function described(at: Path, value: unknown): object {
+  const spec: Record<string, unknown> = at === 'file' || at === 'set' ? { file: 'a.yaml' } : { model: 'm' };
+  const steps = at.split('.');
+  let into = spec;
+  for (const step of steps.slice(0, -1)) into = (into[step] ??= {}) as Record<string, unknown>;
+  into[steps[steps.length - 1]] = value;
+  return spec;
+}
+
+const keys = (['model', 'engine', 'workload'] as const).flatMap((mapping) =>
+  keysOf(mapping).map(([key, at]) => ({ key, at, mapping })),
+);
+
+function keyed({ key, at, mapping }: (typeof keys)[number], value: unknown): Deployment {
+  const root = readYaml(`# a comment\nunder:\n  ${key}: ${JSON.stringify(value)}\n`, 'd.yaml');
+  expect(knobs[at].in).toBe(mapping);
+  return fromMapping(root.section('under'), mapping, nothingSaid);
+}
+
+describe('the same value in three ways', () => {
+  test.each(paths)('%s', (at) => {
+    const [word, field, value] = sampleOf(at);
+    const flag = flagOf(at);
+    expect(fromOptions([[flag, knobs[at].kind === 'flag' ? true : word]]).values[at]).toEqual(value);
+    // counts of instances by role are counts of all too
+    expect(fromFields(described(at, field)).values[at === 'pools.instances' ? 'pools.total' : at]).toEqual(
+      value,
+    );
+    for (const each of keys.filter((key) => key.at === at)) {
+      expect(keyed(each, field).values[at]).toEqual(value);
     }
+  });
+});
+
+/** Values that no kind takes, or that its bounds exclude; what is taken is left out below. */
+const wrongs: readonly unknown[] = [
+  'many',
+  -1,
+  '1.5.2',
+  Number.NaN,
+  true,
+  null,
+  [{}],
+  { deep: {} },
+  7n,
+  () => 7,
+];
+
+const errorOf = (act: () => unknown): TierKVError | undefined => {
+  try {
+    act();
+    return undefined;
+  } catch (error) {
+    expect(error).toMatchObject({ isTierKVError: true });
+    return error as TierKVError;
+  }
+};
+
+describe('a wrong value is told in the words of its writer', () => {
+  test.each(paths)('%s', (at) => {
+    let told = 0;
+    const said = (error: TierKVError | undefined, name: string, begin: string): void => {
+      if (error === undefined) return;
+      told++;
+      const entry = error.field?.startsWith(`${name} `) || error.field?.startsWith(`${name}.`);
+      expect([error.field === name || entry, error.field]).toEqual([true, error.field]);
+      expect(error.message.startsWith(begin)).toBe(true);
+      // no option in the words of who wrote none
+      if (!name.startsWith('--')) expect(error.message).not.toMatch(/--[a-z]/);
+      expect(error.message).toMatch(/\. [A-Z].+/);
+    };
+    for (const wrong of wrongs) {
+      said(
+        errorOf(() => fromFields(described(at, wrong))),
+        at,
+        at,
+      );
+      for (const each of keys.filter((key) => key.at === at)) {
+        if (typeof wrong === 'function' || typeof wrong === 'bigint' || Number.isNaN(wrong)) continue;
+        said(
+          errorOf(() => keyed(each, wrong)),
+          `under.${each.key}`,
+          `d.yaml:3: under.${each.key} `,
+        );
+      }
+      if (typeof wrong !== 'string' || knobs[at].kind === 'flag') continue;
+      said(
+        errorOf(() => fromOptions([[flagOf(at), wrong]])),
+        flagOf(at),
+        flagOf(at),
+      );
+    }
+    expect(told).toBeGreaterThan(0);
+  });
+});
+
+describe('a description', () => {
+  const preset = { preset: 'chatbot', rate: 20 };
+
+  it('means one thing in any order of its keys', () => {
+    const parts = Object.entries({
+      model: 'qwen3-14b',
+      workload: { ...preset, requests: 5 },
+      pools: { decode: 1, prefill: 1, decider: 'always' },
+      seed: 3,
+    });
+    const specs = [parts, parts.toReversed(), [parts[2], parts[0], parts[3], parts[1]]];
+    const [first, ...others] = specs.map((each) => fromFields(Object.fromEntries(each)).values);
+    for (const other of others) expect(other).toEqual(first);
+  });
+
+  it('has one name a setting', () => {
+    expect(() => fromFields({ model: 'm', options: { numRequests: 5 } })).toThrow(/^options is not known/);
+    expect(() => fromFields({ model: 'm', maxNumSeqs: 5 })).toThrow(/^maxNumSeqs is not known/);
+  });
+
+  it('takes names of users as they are', () => {
+    const spec = (more: object): DeploymentSpec => ({
+      model: 'qwen3-14b',
+      workload: { ...preset, requests: 5 },
+      ...more,
+    });
+    const two = { routing: { policy: 'weighted', scorers: { 'prefix-affinity:3,queue-depth': 1 } } };
+    expect(() => simulate(spec({ control: two }))).toThrow(/prefix-affinity:3,queue-depth/);
+    expect(() => simulate(spec({ targets: { ttftMs: { 'standard=9ms,batch': 5 } } }))).toThrow(
+      /^targets\.ttftMs names the class "standard=9ms,batch", which no request has/,
+    );
+    const { values } = fromFields(spec({ targets: { ttftMs: { 'gold,eu': 200, 'a=b': 5 } } }));
+    expect(values['targets.ttftMs']).toEqual({ 'gold,eu': 200, 'a=b': 5 });
+  });
+
+  it.each([
+    [{ targets: { ttftMs: { standard: 'soon' } } }, 'targets.ttftMs.standard'],
+    [{ control: { routing: { policy: 'lor', parameters: { x: 1 } } } }, 'control.routing.parameters.x'],
+    [{ workload: { prompt: { mean: 10, min: 20 } } }, 'workload.prompt.mean'],
+    [{ workload: { prompt: 1e9 } }, 'workload.prompt'],
+    [{ workload: 'chatbot' }, 'workload'],
+    [{ pools: { instances: 5000 } }, 'pools.instances'],
+  ])('%j is about %s', (more, field) => {
+    const error = errorOf(() => simulate({ model: 'qwen3-14b', ...more } as DeploymentSpec));
+    expect([error?.field, error?.message.startsWith(field)]).toEqual([field, true]);
+    expect(error?.message).not.toMatch(/--[a-z]/);
   });
 
   it('numbers are numbers, and a workload has its field', () => {
-    const { workload, ...spec } = descriptionOf(asked('--model m --tp 2 --floor --seed 7 trace.jsonl'));
-    expect(spec).toEqual({ model: 'm', tp: 2, latency: { floor: true }, seed: '7' });
-    expect(workload).toEqual({ file: 'trace.jsonl' });
-    expect(() => descriptionOf(asked('--model m --workload-spec a.yaml trace.jsonl'))).toThrow(
+    const { values } = asked('--model m --tp 2 --floor --seed 7 trace.jsonl').deployment;
+    expect(values).toEqual({
+      model: 'm',
+      tp: 2,
+      'latency.floor': true,
+      seed: 7n,
+      'workload.file': 'trace.jsonl',
+    });
+    expect(() => asked('--model m --workload-spec a.yaml trace.jsonl')).toThrow(
       '--workload-spec excludes trace.jsonl. Keep one of them.',
     );
   });
@@ -75,10 +242,29 @@ it('a description names a file, and fields of it', () => {
   expect(() => simulate({ file, tp: 2 })).toThrow(
     /^tp is given beside file\. Write it into the file, or change the file with set\.$/,
   );
-  expect(() => simulate({ file, options: { nothing: 1 } })).toThrow(/options\.nothing is not known/);
   expect(() => simulate({ file, set: ['a', 1] as unknown as string[] })).toThrow(
     /^set must be a list of texts/,
   );
+});
+
+it('what a builder finds is told with the line of the file', () => {
+  const small = path.join(folder, 'small.yaml');
+  const text = fs.readFileSync(file, 'utf8');
+  fs.writeFileSync(small, text.replace('total_kv_blocks: 400', 'hbm: 1'));
+  const error = errorOf(() => simulate({ file: small }));
+  expect([error?.code, error?.field]).toEqual(['TKV_CAPACITY', 'pools[0].engine.hbm']);
+  expect(error?.message).toMatch(/Give more KV blocks \(pools\[0\]\.engine\.hbm\)/);
+  fs.writeFileSync(
+    small,
+    text
+      .replace('total_kv_blocks: 400', 'preemption_mode: offload, hbm: 400')
+      .replace(', kv_cpu_blocks: 300', ''),
+  );
+  expect(errorOf(() => simulate({ file: small }))).toMatchObject({
+    field: 'pools[0].engine.preemption_mode',
+    path: small,
+    line: 3,
+  });
 });
 
 describe('a plan', () => {
@@ -89,8 +275,7 @@ describe('a plan', () => {
   ];
 
   it.each(ways)('travels as text, and its simulation is the same: %s', (args) => {
-    const { workload, options } = asked(args);
-    const plan = planSimulation(workload, options);
+    const plan = planSimulation(asked(args).deployment);
     const travelled = readPayload(writePayload(plan)) as typeof plan;
     const run = (each: typeof plan): string => {
       const { simulation } = buildPlanned(each);
@@ -105,8 +290,7 @@ describe('a plan', () => {
   it('needs no file that describes it any more', () => {
     const gone = path.join(folder, 'gone.yaml');
     fs.copyFileSync(file, gone);
-    const { options } = asked(`--deployment ${gone}`);
-    const plan = planSimulation(undefined, options);
+    const plan = planSimulation(asked(`--deployment ${gone}`).deployment);
     fs.rmSync(gone);
     expect(buildPlanned(plan).gpus()).toBe(4);
   });

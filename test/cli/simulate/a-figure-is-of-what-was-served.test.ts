@@ -12,7 +12,8 @@ import { latencyCommand } from '../../../src/cli/latency/command.ts';
 import { cheapest, sweepTable } from '../../../src/cli/sweep/report.ts';
 import { runTrial } from '../../../src/plan/trial.ts';
 import { sweepReport } from '../../../src/report/sweepReport.ts';
-import { outputNames, readWords } from '../../../src/simulate/optionTable.ts';
+import { outputRows } from '../../../src/sim/description/knobs/beside.ts';
+import { readWords } from '../../../src/sim/description/readers.ts';
 import { planSimulation } from '../../../src/simulate/plan.ts';
 import { hasRun, type PointResult, planPoint, runPoint } from '../../../src/simulate/point.ts';
 import { resultOf } from '../../resultSchema.ts';
@@ -71,8 +72,8 @@ describe('a trace that begins later', () => {
     expect(b.responsesPerS).toBeCloseTo(a.responsesPerS, 6);
     expect(b.tokensPerS).toBeCloseTo(a.tokensPerS, 4);
     const trial = (file: string) => {
-      const { options } = pointsOf([], [file, ...model])[0].asked;
-      const answer = runTrial({ plan: planSimulation(file, options) });
+      const [{ read }] = pointsOf([], [file, ...model]);
+      const answer = runTrial({ plan: planSimulation(read()) });
       return 'error' in answer ? expect.fail(answer.error.message) : answer;
     };
     expect(trial(late).busyShare).toBeCloseTo(trial(early).busyShare, 6);
@@ -119,11 +120,11 @@ describe('a run that served nothing', () => {
 });
 
 describe('options behind --', () => {
-  it.each(outputNames.filter((name) => name !== 'log'))(
+  const flags = [...outputRows.map(([each]) => each.split(' ')[0]), '--slo-ttft', '--slo-itl', '--slo-e2e'];
+  it.each(flags.filter((flag) => flag !== '--log'))(
     '%s is refused where nothing is written',
-    async (name) => {
-      const flag = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
-      const value = name === 'summarizeTrace' ? [] : name.startsWith('slo') ? ['default=1s'] : ['1'];
+    async (flag) => {
+      const value = flag === '--summarize-trace' ? [] : flag.startsWith('--slo') ? ['default=1s'] : ['1'];
       const words = [...model, '--num-requests', '3', flag, ...value];
       expect(() => pointsOf(['rate=1'], words), flag).toThrow(
         `${flag} says what a run of tierkv simulate writes`,

@@ -4,8 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { fromFields } from '../../../src/sim/description/readers.ts';
 import { BatchSums } from '../../../src/sim/latency/latencyModel.ts';
-import { engineHardware } from '../../../src/simulate/engineOptions.ts';
+import { engineHardware } from '../../../src/simulate/engineSettings.ts';
 import { resultOf } from '../../resultSchema.ts';
 import { printed } from './printed.ts';
 
@@ -94,7 +95,7 @@ describe('tierkv simulate', () => {
     const batch = new BatchSums();
     batch.addDecodes(64, 64 * 4096);
     const attentionUs = (dtype: string): number => {
-      const machine = engineHardware({ model: 'qwen3-14b', kvCacheDtype: dtype });
+      const machine = engineHardware(fromFields({ model: 'qwen3-14b', engine: { kvCacheDtype: dtype } }));
       return machine.latency.explain(batch).find(({ part }) => part === 'attention')?.us ?? 0;
     };
     expect(attentionUs('fp8') / attentionUs('auto')).toBeCloseTo(0.5, 9);
@@ -105,7 +106,7 @@ describe('tierkv simulate', () => {
     await printed(...small, '--requests', at('rows.jsonl'));
     await printed(...small, '--requests', at('rows.csv'));
     const [first, ...rows] = read('rows.jsonl').trim().split('\n');
-    expect(JSON.parse(first).provenance.options.rate).toBe('20');
+    expect(JSON.parse(first).provenance.settings['workload.rate']).toBe(20);
     expect(rows).toHaveLength(40);
     const csv = read('rows.csv').trim().split('\n');
     expect(csv).toHaveLength(41);

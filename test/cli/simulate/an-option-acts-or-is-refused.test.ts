@@ -8,7 +8,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TierKVError } from '../../../src/runtime/index.ts';
-import { hiddenRows, simulateRows } from '../../../src/simulate/optionTable.ts';
+import { accepted, outputRows, refused } from '../../../src/sim/description/knobs/beside.ts';
+import { flagOf, knobs, negationOf, paths } from '../../../src/sim/description/knobs.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -178,7 +179,13 @@ const files = [
 ];
 
 describe('given alone', () => {
-  const options = simulateRows.map(([flags]) => flags.split(' ')[0]);
+  const options = [
+    ...paths.flatMap((path) => [
+      flagOf(path),
+      ...(knobs[path].negated === undefined ? [] : [negationOf(flagOf(path))]),
+    ]),
+    ...outputRows.map(([flags]) => flags.split(' ')[0]),
+  ];
   it.each(options)('%s', async (option) => {
     if (files.includes(option)) {
       await printed(...base, option, at(`out${files.indexOf(option)}`));
@@ -255,7 +262,7 @@ describe('beside what it needs', () => {
 
   it('each option of upstream that is not here is refused with a remedy and stands in the page', async () => {
     const page = fs.readFileSync('docs/reference/blis-differences.md', 'utf8');
-    for (const [flags] of hiddenRows) {
+    for (const [flags] of [...accepted, ...refused]) {
       const [flag, value] = flags.split(' ');
       expect(page).toContain(`\`${flag}\``);
       const said = await failure(flag, ...(value === undefined ? [] : ['1']));

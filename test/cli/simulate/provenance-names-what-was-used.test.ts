@@ -4,8 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { deployedPaths, type Path } from '../../../src/sim/description/knobs.ts';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
-import { askedBy, deployedNames, readWords } from '../../../src/simulate/optionTable.ts';
 import { planSimulation } from '../../../src/simulate/plan.ts';
 import { type Provenance, provenanceOf } from '../../../src/simulate/provenance.ts';
 
@@ -13,49 +14,62 @@ const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-provenance-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
 
 function provenance(...args: string[]): Provenance {
-  const { options } = askedBy(readWords([...args, '--num-requests', '3']));
-  return provenanceOf(
-    runToEnd((skipsKeys) => buildPlanned(planSimulation(undefined, options), { skipsKeys })),
-  );
+  const { deployment } = askedBy(readWords([...args, '--num-requests', '3']));
+  return provenanceOf(runToEnd((skipsKeys) => buildPlanned(planSimulation(deployment), { skipsKeys })));
 }
 
 const plain = ['--model', 'qwen/qwen3-14b'];
-const gateway = ['dispatchTickInterval', 'maxGatewayQueueDepth', 'perBandCapacity', 'requestTtl'];
-const handoff = ['pdTransferBandwidth', 'pdTransferBaseLatency', 'pdTransferGranularity', 'prefillInstances'];
-const billed = ['kvCpuBlocks', 'kvTransferBandwidth', 'kvTransferBaseLatency'];
-const tiered = ['kvLoad', 'kvOffloadThreshold'];
+const queue = ['gateway.tickUs'];
+const gateway = ['gateway.tickUs', 'gateway.maxDepth', 'gateway.perBandCapacity', 'gateway.ttlUs'];
+const handoff = ['handoff.bandwidthGbPerS', 'handoff.baseLatencyMs', 'handoff.granularity'];
+const billed = ['tiers.hostBlocks', 'tiers.loadTokensPerUs', 'tiers.loadBaseUs'];
+const tiered = ['tiers.load', 'tiers.offloadThreshold'];
+const fitted = 'engine.memoryUtilization';
 
 describe('of options', () => {
-  const all = [...gateway, ...handoff, ...billed, ...tiered, 'gpuMemoryUtilization', 'sessionMode'];
+  const all = [...gateway, ...handoff, 'pools.prefill', ...billed, ...tiered, fitted, 'workload.sessionMode'];
   const roles = ['--num-instances', '2', '--prefill-instances', '1', '--decode-instances', '1'];
   it.each([
-    ['nothing else', [], ['gpuMemoryUtilization']],
+    ['nothing else', [], [fitted]],
     ['a number of blocks', ['--total-kv-blocks', '5000'], []],
-    ['a gateway', ['--flow-control'], [...gateway, 'gpuMemoryUtilization']],
-    ['roles', roles, [...handoff, 'gpuMemoryUtilization']],
-    ['a tier that is billed', ['--kv-cpu-blocks', '500'], [...billed, ...tiered, 'gpuMemoryUtilization']],
+    ['a gateway', ['--flow-control'], [...queue, fitted]],
+    [
+      'a gateway in which requests wait',
+      ['--flow-control', '--saturation-detector', 'concurrency'],
+      [...gateway, fitted],
+    ],
+    ['roles', roles, ['pools.prefill', fitted]],
+    ['hand-offs', [...roles, '--pd-decider', 'always'], ['pools.prefill', ...handoff, fitted]],
+    ['a tier that is billed', ['--kv-cpu-blocks', '500'], [...billed, ...tiered, fitted]],
   ])('with %s, options without effect are left out', (_name, args, named) => {
-    const { options } = provenance(...plain, ...args);
+    const { settings } = provenance(...plain, ...args);
     expect(
-      Object.keys(options)
+      Object.keys(settings)
         .filter((name) => all.includes(name))
         .sort(),
     ).toEqual([...named].sort());
-    expect(options).toMatchObject({ latencyModel: 'calibrated', floor: true, preemptionMode: 'recompute' });
+    expect(settings).toMatchObject({
+      'latency.model': 'calibrated',
+      'latency.floor': true,
+      'engine.preemptionMode': 'recompute',
+    });
   });
 
   it.each([
     ['a GPU that was not calibrated', ['--hardware', 'H200'], 'calibrated', true, 'recompute'],
-    ['upstream', ['--as-upstream'], 'trained-physics', undefined, 'restart'],
+    ['upstream', ['--as-upstream'], 'trained-physics', false, 'restart'],
   ])('of %s', (_name, args, latencyModel, floor, preemptionMode) => {
     const of = provenance(...plain, ...args);
-    expect(of.options).toMatchObject({ latencyModel, preemptionMode });
-    expect([of.options.floor, of.floor, of.latencyModel]).toEqual([floor, floor ?? false, latencyModel]);
+    expect(of.settings).toMatchObject({
+      'latency.model': latencyModel,
+      'engine.preemptionMode': preemptionMode,
+    });
+    expect([of.settings['latency.floor'], of.floor, of.latencyModel]).toEqual([floor, floor, latencyModel]);
   });
 
   it('a recorded trace has a session mode', () => {
     const trace = new URL('../../goldens/fixtures/cases/36-traceout/trace.csv.gz', import.meta.url).pathname;
-    expect(provenance(...plain, '--trace-data', trace).options.sessionMode).toBe('fixed');
+    expect(provenance(...plain, '--trace-data', trace).settings['workload.sessionMode']).toBe('fixed');
   });
 });
 
@@ -76,16 +90,16 @@ workload: {preset: chatbot, rate: 12, num_requests: 3}
   fs.writeFileSync(file, text);
 
   it('has what the file says of the run, and no default of an option that cannot be given', () => {
-    const { options, latencyModel } = provenance('--deployment', file);
+    const { settings, latencyModel } = provenance('--deployment', file);
     expect(latencyModel).toBe('calibrated');
-    expect(Object.keys(options).filter((name) => deployedNames.includes(name))).toEqual([]);
-    expect(options).toEqual({
-      deployment: file,
-      numRequests: '3',
-      rate: '12',
+    expect(Object.keys(settings).filter((name) => deployedPaths.has(name as Path))).toEqual([]);
+    expect(settings).toEqual({
+      file,
+      'workload.requests': 3,
+      'workload.rate': 12,
       seed: '9',
-      sloTtft: 'default=2s',
-      workload: 'chatbot',
+      'targets.ttftMs': { default: 2000 },
+      'workload.preset': 'chatbot',
     });
   });
 
@@ -93,28 +107,29 @@ workload: {preset: chatbot, rate: 12, num_requests: 3}
     const { pools = [] } = provenance('--deployment', file);
     const [front, back] = pools;
     expect(front).toMatchObject({ name: 'front', role: 'prefill', latencyModel: 'calibrated' });
-    expect(front.options).toMatchObject({
-      latencyModel: 'calibrated',
-      preemptionMode: 'recompute',
-      maxNumSeqs: '7',
-      gpuMemoryUtilization: '0.9',
+    expect(front.settings).toMatchObject({
+      'latency.model': 'calibrated',
+      'engine.preemptionMode': 'recompute',
+      'engine.maxSequences': 7,
+      'engine.memoryUtilization': 0.9,
     });
-    expect(Object.keys(front.options).filter((name) => tiered.includes(name))).toEqual([]);
-    expect(back.options).toMatchObject({
-      preemptionMode: 'recompute',
-      maxNumSeqs: '256',
-      totalKvBlocks: '4000',
-      kvLoad: 'always',
-      eviction: 'arc',
+    expect(Object.keys(front.settings).filter((name) => tiered.includes(name))).toEqual([]);
+    expect(back.settings).toMatchObject({
+      'engine.preemptionMode': 'recompute',
+      'engine.maxSequences': 256,
+      'engine.kvBlocks': '4000',
+      'tiers.load': 'always',
+      'engine.eviction': 'arc',
     });
-    expect(back.options).not.toHaveProperty('gpuMemoryUtilization');
-    expect(back.options).not.toHaveProperty('kvTransferBandwidth');
+    const names = Object.keys(back.settings);
+    expect(names).not.toContain('engine.memoryUtilization');
+    expect(names).not.toContain('tiers.loadTokensPerUs');
   });
 
   it('--set is in it, with what it changed', () => {
     const set = ['--set', 'pools[0].engine.max_num_seqs=11'];
-    const { options, pools = [] } = provenance('--deployment', file, ...set);
-    expect(options.set).toBe('pools[0].engine.max_num_seqs=11');
-    expect(pools[0].options.maxNumSeqs).toBe('11');
+    const { settings, pools = [] } = provenance('--deployment', file, ...set);
+    expect(settings.set).toEqual(['pools[0].engine.max_num_seqs=11']);
+    expect(pools[0].settings['engine.maxSequences']).toBe(11);
   });
 });

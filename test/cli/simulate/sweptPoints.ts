@@ -1,6 +1,6 @@
 /** Points of a sweep as the command makes and runs them. */
 
-import { readWords } from '../../../src/simulate/optionTable.ts';
+import { readWords } from '../../../src/sim/description/readers.ts';
 import type { SweepPoint, SweptPoint } from '../../../src/simulate/point.ts';
 import * as sweep from '../../../src/simulate/sweep.ts';
 import { WorkerPool } from '../../../src/workers/workerPool.ts';

@@ -6,6 +6,7 @@ import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import { policyId } from '../../../src/evolve/bundle/presets.ts';
 import type { RawMetrics } from '../../../src/evolve/fitness/rawMetrics.ts';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import { withValue } from '../../../src/sim/description/settings.ts';
 import { sized } from '../../sized.ts';
 import { bundleOf, rules, ways } from './threeWays.ts';
 
@@ -23,11 +24,11 @@ async function run(bundle: PolicyBundle, workload: typeof prefixes): Promise<Run
   const { deployment } = workload;
   const short = {
     ...workload,
-    deployment: {
-      ...deployment,
-      control: { ...deployment.control, snapshotUs: 300_000 },
-      workload: { ...deployment.workload, requests },
-    },
+    deployment: withValue(
+      withValue(deployment, 'control.snapshotUs', 300_000),
+      'workload.requests',
+      requests,
+    ),
   };
   const targets: number[] = [];
   const watch: SimulationObserver = {

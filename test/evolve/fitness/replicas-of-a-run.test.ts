@@ -8,6 +8,7 @@ import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import { RunWatch } from '../../../src/evolve/fitness/rawMetrics.ts';
+import { fromFields } from '../../../src/sim/description/readers.ts';
 import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 
 test('counts the replicas of the beginning if nothing scales', () => {
@@ -50,7 +51,7 @@ workload: {preset: chatbot, rate: 10, num_requests: 20}
 `,
     );
     const bound = await bindBundle(preset('routing/lor'));
-    const suiteCase = planCase({ id: 'file', deployment: { file }, seed: 1, perturbation: 0 });
+    const suiteCase = planCase({ id: 'file', deployment: fromFields({ file }), seed: 1, perturbation: 0 });
     const { metrics, built } = runCase(bound, suiteCase);
     expect(built.simulation.instances.length).toBe(3);
     expect(metrics.mean_replicas).toBe(3);

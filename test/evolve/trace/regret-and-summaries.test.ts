@@ -11,6 +11,7 @@ import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
 import type { RoutingRecord, TraceRecord } from '../../../src/evolve/trace/records.ts';
 import { regretsOf, sampleDecisions } from '../../../src/evolve/trace/regret.ts';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import { withValue } from '../../../src/sim/description/settings.ts';
 import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 import { isFull } from '../../sized.ts';
 
@@ -21,7 +22,7 @@ function cut(suiteCase: SuiteCase, requests: number): PlannedCase {
   const { deployment } = suiteCase;
   return planCase({
     ...suiteCase,
-    deployment: { ...deployment, workload: { ...deployment.workload, requests } },
+    deployment: withValue(deployment, 'workload.requests', requests),
   });
 }
 

@@ -3,7 +3,7 @@
 import { Decisions } from '../../../src/sim/report/decisions.ts';
 import { clusterMetrics, metricsOutput } from '../../../src/sim/report/metricsOutput.ts';
 import type { BuildExtras } from '../../../src/simulate/built.ts';
-import { goodputTargets } from '../../../src/simulate/options.ts';
+import { goodputTargets } from '../../../src/simulate/classTargets.ts';
 import { summaryText } from '../../../src/simulate/output.ts';
 import { simulated } from '../upstream/wholeCases.ts';
 
@@ -27,9 +27,12 @@ export function sectionsOf(text: string): Sections {
 
 export function printedCase(args: readonly string[], extras: BuildExtras = {}): Sections {
   const watch = new Decisions(false);
-  const { simulation, options, opened, scheduler } = simulated(args, { observer: watch, ...extras });
+  const { simulation, deployment, outputs, opened, scheduler } = simulated(args, {
+    observer: watch,
+    ...extras,
+  });
   const { table, instances } = simulation;
-  const targets = goodputTargets(options, opened.spec);
+  const targets = goodputTargets(deployment, opened.spec);
   const text = summaryText({
     simulation,
     cluster: clusterMetrics(table, instances, targets),
@@ -39,9 +42,9 @@ export function printedCase(args: readonly string[], extras: BuildExtras = {}): 
         : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false)),
     byPriority: scheduler === 'priority-fcfs',
     hasTargets: Object.keys(targets).length > 0,
-    decisions: options.summarizeTrace === true ? watch.summary : undefined,
+    decisions: outputs.summarizeTrace === true ? watch.summary : undefined,
     scaling: [],
-    asUpstream: options.asUpstream === true,
+    asUpstream: deployment.values.asUpstream === true,
   });
   return sectionsOf(text);
 }

@@ -4,11 +4,11 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
+import { askedBy, type Outputs, readWords } from '../../../src/sim/description/readers.ts';
 import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
 import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
 import type { BuildExtras, BuiltSimulation } from '../../../src/simulate/built.ts';
-import { goodputTargets } from '../../../src/simulate/options.ts';
-import { askedBy, type OptionValues, readWords } from '../../../src/simulate/optionTable.ts';
+import { goodputTargets } from '../../../src/simulate/classTargets.ts';
 import { planSimulation } from '../../../src/simulate/plan.ts';
 
 export interface WholeCase {
@@ -40,19 +40,17 @@ function fileArgument(root: URL, word: string): string {
 export function simulated(
   args: readonly string[],
   extras: BuildExtras = {},
-): BuiltSimulation & { readonly options: OptionValues } {
-  const { options } = askedBy(readWords(args));
-  const built = runToEnd((skipsKeys) =>
-    buildPlanned(planSimulation(undefined, options), { skipsKeys, ...extras }),
-  );
+): BuiltSimulation & { readonly outputs: Outputs } {
+  const { deployment, outputs } = askedBy(readWords(args));
+  const built = runToEnd((skipsKeys) => buildPlanned(planSimulation(deployment), { skipsKeys, ...extras }));
   built.simulation.checkIntegrity();
-  return { ...built, options };
+  return { ...built, outputs };
 }
 
 export function run(args: readonly string[], extras: BuildExtras = {}): MetricsOutput {
-  const { simulation, options, opened } = simulated(args, extras);
+  const { simulation, deployment, opened } = simulated(args, extras);
   const { table, instances } = simulation;
-  return clusterMetrics(table, instances, goodputTargets(options, opened.spec));
+  return clusterMetrics(table, instances, goodputTargets(deployment, opened.spec));
 }
 
 /** Fields of upstream's metrics that differ from ours, and how many requests do; nothing when all agree. */

@@ -4,9 +4,10 @@ import { expect, it } from 'vitest';
 import { attainmentOf } from '../../../src/evolve/fitness/rawMetrics.ts';
 import { admissionPolicies } from '../../../src/sim/control/admission.ts';
 import { priorityPolicies } from '../../../src/sim/control/priority.ts';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 import { parseWorkloadSpec } from '../../../src/sim/description/readWorkload.ts';
 import { attainedOf, goodputOf } from '../../../src/sim/report/metricsOutput.ts';
-import { goodputTargets } from '../../../src/simulate/options.ts';
+import { goodputTargets } from '../../../src/simulate/classTargets.ts';
 import { smallWorkload as workloadText } from '../../cli/evaluate/smallWorkload.ts';
 import { smallPool, smallSimulation } from '../cluster/smallCluster.ts';
 import { cluster, instance, request, router, world } from '../control/fixtures.ts';
@@ -35,10 +36,12 @@ it('a report has every class with a target', () => {
 });
 
 it('targets of options and specifications have every class', () => {
-  const options = { sloTtft: '__proto__=1s,constructor=2s', sloE2e: '__proto__=3s' };
+  const { deployment } = askedBy(
+    readWords(['--model', 'm', '--slo-ttft', '__proto__=1s,constructor=2s', '--slo-e2e', '__proto__=3s']),
+  );
   const section = 'goodput_slo_targets: { __proto__: { itl_ms: 5 }, toString: { ttft_ms: 7 } }';
   const spec = parseWorkloadSpec(workloadText.replace('clients:', `${section}\nclients:`), 'spec.yaml');
-  expect(Object.entries(goodputTargets(options, spec))).toEqual([
+  expect(Object.entries(goodputTargets(deployment, spec))).toEqual([
     ['__proto__', { itlUs: 5000, ttftUs: 1e6, e2eUs: 3e6 }],
     ['toString', { ttftUs: 7000 }],
     ['constructor', { ttftUs: 2e6 }],

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { fromFields } from '../../../src/sim/description/readers.ts';
 import { Occupancy, transferMetrics } from '../../../src/sim/report/tierMetrics.ts';
 
 const pool = (name: string, tiers: string): string =>
@@ -41,7 +42,7 @@ it('by name, and what is shared once', async () => {
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'deployment.yaml');
   writeFileSync(file, deployment);
-  const planned = planCase({ id: 'unlike', seed: 7, perturbation: 0, deployment: { file } });
+  const planned = planCase({ id: 'unlike', seed: 7, perturbation: 0, deployment: fromFields({ file }) });
   const begun: { instances: ConstructorParameters<typeof Occupancy>[0] } = { instances: () => [] };
   const occupancy = new Occupancy(() => begun.instances());
   const { metrics, built } = runCase(

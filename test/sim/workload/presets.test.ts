@@ -39,7 +39,7 @@ describe('presets', () => {
       },
     });
     expect(() => distributionSpec({ ...presetLengths('chat'), concurrency: 5 })).toThrow(
-      /^--concurrency counts users of single requests/,
+      /^concurrency counts users of single requests/,
     );
     expect(() => presetLengths('chatbto')).toThrow(/Did you mean "chatbot"\?/);
   });

@@ -4,16 +4,16 @@
  */
 
 import { describe, expect, it } from 'vitest';
+import { askedBy, readWords } from '../../../../src/sim/description/readers.ts';
 import { KeysNeeded } from '../../../../src/sim/instance/simRequest.ts';
 import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
 import { buildPlanned, runToEnd } from '../../../../src/simulate/build.ts';
 import type { BuiltSimulation } from '../../../../src/simulate/built.ts';
-import { askedBy, readWords } from '../../../../src/simulate/optionTable.ts';
 import { planSimulation } from '../../../../src/simulate/plan.ts';
 
 function build(args: string, skipsKeys: boolean): BuiltSimulation {
-  const { options } = askedBy(readWords(`--model qwen3-14b --max-model-len 8000 ${args}`.split(' ')));
-  return buildPlanned(planSimulation(undefined, options), { skipsKeys });
+  const { deployment } = askedBy(readWords(`--model qwen3-14b --max-model-len 8000 ${args}`.split(' ')));
+  return buildPlanned(planSimulation(deployment), { skipsKeys });
 }
 
 const metricsOf = ({ simulation }: BuiltSimulation): string =>

@@ -41,7 +41,7 @@ describe('a conversation of any number of rounds', () => {
 
 it('a ramp to a rate that no clock can count is refused', () => {
   expect(() => parseProfile('ramp:from=1,to=1e308,duration=60')).toThrow(
-    /^--profile has to=1e308\. Set to to a number from 0 to 1000000\.$/,
+    /^profile has to=1e308\. Set to to a number from 0 to 1000000\.$/,
   );
 });
 

@@ -227,7 +227,7 @@ describe('lengths and arrivals without prefixes', () => {
     expect(() => all(lengthFileRequests(['a,b', '1,2'], 'l', { rate: 1 }))).toThrow(
       /^l:1: no column of lengths among a, b/,
     );
-    expect(() => all(lengthFileRequests(rows, 'l', { rate: 0 }))).toThrow(/--rate is 0/);
+    expect(() => all(lengthFileRequests(rows, 'l', { rate: 0 }))).toThrow(/^rate is 0/);
   });
 
   it('keeps token ids as they are', () => {

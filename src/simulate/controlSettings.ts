@@ -1,21 +1,26 @@
 /** The control plane from options and upstream's policy bundle. Options override the bundle. */
 
 import { readText } from '../files/inputs.ts';
-import { configError } from '../runtime/errors.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { checkControl } from '../sim/control/plane.ts';
 import type { ParameterValue, PolicyChoice } from '../sim/control/policy.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
 import { noTriggers } from '../sim/control/scaling/autoScaler.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import type { Path } from '../sim/description/knobs.ts';
+import {
+  type Deployment,
+  type FieldPaths,
+  fault,
+  get,
+  nameOf,
+  saidOfSettings,
+} from '../sim/description/settings.ts';
 import type { EngineConfig } from '../sim/instance/engine.ts';
 import type { InstanceLimits } from '../sim/instance/instance.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
 import type { PlannedScaling } from './built.ts';
-import type { EngineHardware } from './engineOptions.ts';
-import { inOptionNames } from './optionNames.ts';
-import { realOption, textOption, whole, wholeOption } from './options.ts';
-import { flagOf, type OptionValues } from './optionTable.ts';
+import type { EngineHardware } from './engineSettings.ts';
 
 interface ControlSetup {
   readonly control: ControlConfig;
@@ -24,97 +29,98 @@ interface ControlSetup {
   readonly bundle: PolicyFile;
 }
 
-/** Options by the fields of the control plane. */
-const fields: Readonly<Record<string, string>> = {
-  'admission.policy': '--admission-policy',
-  'admission.capacity': '--token-bucket-capacity',
-  'admission.refillRate': '--token-bucket-refill-rate',
-  'routing.policy': '--routing-policy',
-  'routing.scorers': '--routing-scorers',
-  'decider.policy': '--pd-decider',
-  'decider.tokens': '--pd-prefix-threshold',
-  'gateway.detector': '--saturation-detector',
-  'gateway.concurrencyKind': '--concurrency-kind',
-  'gateway.order': '--dispatch-order',
-  'gateway.fairness': '--fairness-policy',
-  'shadow.model': '--shadow-kv',
+/** Settings behind the fields that the control plane checks. */
+const fields: Readonly<Record<string, Path>> = {
+  'admission.policy': 'control.admission.policy',
+  'admission.capacity': 'control.tokenBucket.capacity',
+  'admission.refillRate': 'control.tokenBucket.refillRate',
+  'routing.policy': 'control.routing.policy',
+  'routing.scorers': 'control.routing.scorers',
+  'decider.policy': 'pools.decider',
+  'decider.tokens': 'handoff.prefixThreshold',
+  'gateway.detector': 'gateway.detector',
+  'gateway.concurrencyKind': 'gateway.concurrencyKind',
+  'gateway.order': 'gateway.order',
+  'gateway.fairness': 'gateway.fairness',
+  'shadow.model': 'control.shadow',
 };
 
-export function controlSetup(options: OptionValues): ControlSetup {
-  const bundle = readBundle(textOption(options, 'policyConfig'));
-  const signals = {
-    snapshotIntervalUs: whole(options, 'snapshotRefreshInterval', 0, 1e12),
-    cacheSignalUs: whole(options, 'cacheSignalDelay', 0, 1e12),
+/** Parameters of the policies of a stage. */
+const parametersOf = {
+  admission: 'control.admission.parameters',
+  routing: 'control.routing.parameters',
+  gateway: 'gateway.parameters',
+} as const;
+
+/** The setting behind a field of the control plane: a parameter that was given by name is an entry. */
+function controlField(deployment: Deployment): FieldPaths {
+  return (field) => {
+    const [stage, ...rest] = field.split('.');
+    const entry = rest.join('.');
+    if (Object.hasOwn(parametersOf, stage)) {
+      const path = parametersOf[stage as keyof typeof parametersOf];
+      if (Object.hasOwn(get(deployment, path) ?? {}, entry)) return [path, entry];
+    }
+    return Object.hasOwn(fields, field) ? fields[field] : undefined;
   };
+}
+
+/** The parameters that are given by name. */
+function given(deployment: Deployment, stage: keyof typeof parametersOf): Record<string, ParameterValue> {
+  const path = parametersOf[stage];
+  const parameters = get(deployment, path) ?? {};
+  if (!Object.hasOwn(parameters, 'policy')) return parameters;
+  const remedy =
+    stage === 'gateway' ? 'Leave it out.' : `Use ${nameOf(deployment, `control.${stage}.policy`)}.`;
+  throw fault(deployment, path, 'names a policy', remedy);
+}
+
+/** @throws {TierKVError} about a setting, in the words of the one who wrote it */
+export function controlSetup(deployment: Deployment): ControlSetup {
+  const bundle = readBundle(get(deployment, 'control.policyFile'));
+  return saidOfSettings(deployment, controlField(deployment), () => setupOf(deployment, bundle));
+}
+
+function setupOf(deployment: Deployment, bundle: PolicyFile): ControlSetup {
+  const signals = {
+    snapshotIntervalUs: get(deployment, 'control.snapshotUs'),
+    cacheSignalUs: get(deployment, 'control.cacheSignalUs'),
+  };
+  const hasGateway = get(deployment, 'gateway.flowControl') === true;
   const config: Partial<ControlConfig> = {
-    admission: { ...admissionOf(options, bundle), ...parametersOf(options, 'admissionParameters') },
+    admission: { ...admissionOf(deployment, bundle), ...given(deployment, 'admission') },
     priority: { policy: 'slo-class', ...(bundle.priorities && { priorities: bundle.priorities }) },
-    routing: { ...routingOf(options, bundle), ...parametersOf(options, 'routingParameters') },
-    ...poolRouting(options, 'prefillRouting'),
-    ...poolRouting(options, 'decodeRouting'),
-    decider: deciderOf(options),
-    gateway: options.flowControl === true ? gatewayOf(options, bundle) : null,
+    routing: { ...routingOf(deployment, bundle), ...given(deployment, 'routing') },
+    ...poolRouting(deployment, 'prefillRouting', 'handoff.prefillScorers'),
+    ...poolRouting(deployment, 'decodeRouting', 'handoff.decodeScorers'),
+    decider: deciderOf(deployment),
+    gateway: hasGateway ? gatewayOf(deployment, bundle) : null,
     signals,
     shadow: {
-      model: (textOption(options, 'shadowKv') ?? 'none') as ControlConfig['shadow']['model'],
+      model: (get(deployment, 'control.shadow') ?? 'none') as ControlConfig['shadow']['model'],
       blocks: 0,
       eventDelayUs: signals.cacheSignalUs,
       speculativeTtlUs: 2_000_000,
     },
-    topK: whole(options, 'counterfactualK', 0, 10_000),
+    topK: get(deployment, 'control.topK'),
   };
-  try {
-    const gateway =
-      config.gateway === null
-        ? null
-        : {
-            tickUs: whole(options, 'dispatchTickInterval', 1, 1e12),
-            ttlUs: whole(options, 'requestTtl', 0, 1e15),
-          };
-    return { control: checkControl(config), gateway, bundle };
-  } catch (error) {
-    throw inOptionNames({ ...fields, ...parameterFields(options) }, error);
-  }
+  const gateway = hasGateway
+    ? { tickUs: get(deployment, 'gateway.tickUs'), ttlUs: get(deployment, 'gateway.ttlUs') }
+    : null;
+  return { control: checkControl(config), gateway, bundle };
 }
 
-/** Fields that `--admission-parameters` and similar options set, each with its option. */
-function parameterFields(options: OptionValues): Record<string, string> {
-  return Object.fromEntries(
-    ['admission', 'routing', 'gateway'].flatMap((stage) =>
-      Object.keys(parametersOf(options, `${stage}Parameters`)).map((name) => {
-        return [`${stage}.${name}`, `--${stage}-parameters ${name}`];
-      }),
-    ),
-  );
-}
-
-/** `name=value` separated by commas: numbers, true and false, or names. */
-function parametersOf(options: OptionValues, name: string): Record<string, ParameterValue> {
-  const parameters = new Map<string, ParameterValue>();
-  for (const entry of textOption(options, name)?.split(',') ?? []) {
-    const [parameter, value = '', ...rest] = entry.split('=').map((part) => part.trim());
-    if (parameter === '' || value === '' || rest.length > 0 || parameters.has(parameter)) {
-      throw configError(flagOf(name), `holds "${entry}"`, 'Write each parameter once, as name=value.');
-    }
-    if (parameter === 'policy') throw configError(flagOf(name), 'names a policy', 'Use the option for it.');
-    const number = Number(value);
-    parameters.set(
-      parameter,
-      value === 'true' || value === 'false' ? value === 'true' : Number.isNaN(number) ? value : number,
-    );
-  }
-  return Object.fromEntries(parameters);
-}
-
-function admissionOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
-  const named = textOption(options, 'admissionPolicy');
+function admissionOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
+  const named = get(deployment, 'control.admission.policy');
   // upstream's gateway queue replaces the admission policy
-  if (options.asUpstream === true && options.flowControl === true) return { policy: 'always-admit' };
+  if (get(deployment, 'asUpstream') === true && get(deployment, 'gateway.flowControl') === true) {
+    return { policy: 'always-admit' };
+  }
   const policy = named ?? bundle.admission ?? 'always-admit';
   const budgets = bundle.tenantBudgets === undefined ? {} : { tenantBudgets: bundle.tenantBudgets };
   if (policy === 'token-bucket') {
-    const capacity = realOption(options, 'tokenBucketCapacity', 0, 1e15) ?? bundle.bucketCapacity;
-    const refillRate = realOption(options, 'tokenBucketRefillRate', 0, 1e15) ?? bundle.bucketRefillRate;
+    const capacity = get(deployment, 'control.tokenBucket.capacity') ?? bundle.bucketCapacity;
+    const refillRate = get(deployment, 'control.tokenBucket.refillRate') ?? bundle.bucketRefillRate;
     return {
       policy,
       ...budgets,
@@ -135,10 +141,10 @@ function admissionOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
   return { policy, ...budgets };
 }
 
-function routingOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
-  const policy = textOption(options, 'routingPolicy') ?? bundle.routing ?? 'round-robin';
-  const scorers = scorersOf(options, 'routingScorers') ?? bundle.scorers;
-  // an unknown name is refused where the choice is checked, which knows the field that the user wrote
+function routingOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
+  const policy = get(deployment, 'control.routing.policy') ?? bundle.routing ?? 'round-robin';
+  const scorers = get(deployment, 'control.routing.scorers') ?? bundle.scorers;
+  // an unknown name is refused where the choice is checked
   const parameters = routingPolicies.names.includes(policy)
     ? routingPolicies.describe(policy).parameters
     : {};
@@ -148,72 +154,42 @@ function routingOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
 }
 
 function poolRouting(
-  options: OptionValues,
+  deployment: Deployment,
   field: 'prefillRouting' | 'decodeRouting',
+  path: 'handoff.prefillScorers' | 'handoff.decodeScorers',
 ): Partial<Pick<ControlConfig, 'prefillRouting' | 'decodeRouting'>> {
-  const scorers = scorersOf(options, `${field}Scorers`);
+  const scorers = get(deployment, path);
   return scorers === undefined ? {} : { [field]: { policy: 'weighted', ties: 'random', scorers } };
 }
 
-/** `name:weight` separated by commas; without a weight it is 1. */
-function scorersOf(options: OptionValues, name: string): Record<string, number> | undefined {
-  const text = textOption(options, name);
-  if (text === undefined) return undefined;
-  const scorers = new Map<string, number>();
-  for (const entry of text.split(',')) {
-    const [scorer, weight = '1', ...rest] = entry.split(':').map((part) => part.trim());
-    const value = weight === '' ? Number.NaN : Number(weight);
-    if (!(value > 0) || rest.length > 0 || scorers.has(scorer)) {
-      throw configError(flagOf(name), `holds "${entry}"`, 'Write each scorer once, as name:weight.');
-    }
-    scorers.set(scorer, value);
-  }
-  return Object.fromEntries(scorers);
-}
-
-function deciderOf(options: OptionValues): PolicyChoice {
-  const policy = textOption(options, 'pdDecider') ?? 'never';
-  const tokens = wholeOption(options, 'pdPrefixThreshold', 0);
+function deciderOf(deployment: Deployment): PolicyChoice {
+  const policy = get(deployment, 'pools.decider') ?? 'never';
+  const tokens = get(deployment, 'handoff.prefixThreshold');
   return { policy, ...(policy === 'prefix-threshold' && tokens !== undefined ? { tokens } : {}) };
 }
 
-function gatewayOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
-  const targetsUs = targetsOf(options) ?? bundle.sloTargetsUs;
+function gatewayOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
+  const targetsUs = get(deployment, 'gateway.targetsUs') ?? bundle.sloTargetsUs;
   return {
     policy: 'banded',
-    detector: textOption(options, 'saturationDetector') ?? 'never',
-    queueThreshold: realOption(options, 'queueDepthThreshold', 1e-9, 1e9) ?? 5,
-    kvThreshold: realOption(options, 'kvCacheUtilThreshold', 1e-9, 1) ?? 0.8,
-    concurrencyKind: textOption(options, 'concurrencyKind') ?? 'requests',
-    maxConcurrency: wholeOption(options, 'maxConcurrency', 1) ?? 100,
-    maxTokenConcurrency: wholeOption(options, 'maxTokenConcurrency', 1) ?? 1_000_000,
-    order: textOption(options, 'dispatchOrder') ?? 'fifo',
-    fairness: textOption(options, 'fairnessPolicy') ?? 'global-strict',
-    maxDepth: whole(options, 'maxGatewayQueueDepth', 0),
-    perBandCapacity: whole(options, 'perBandCapacity', 0),
-    usageLimit: realOption(options, 'usageLimitThreshold', 1e-9, 1) ?? 1,
-    shedding: options.queueShedding === true,
+    detector: get(deployment, 'gateway.detector') ?? 'never',
+    queueThreshold: get(deployment, 'gateway.queueThreshold') ?? 5,
+    kvThreshold: get(deployment, 'gateway.kvThreshold') ?? 0.8,
+    concurrencyKind: get(deployment, 'gateway.concurrencyKind') ?? 'requests',
+    maxConcurrency: get(deployment, 'gateway.maxConcurrency') ?? 100,
+    maxTokenConcurrency: get(deployment, 'gateway.maxTokenConcurrency') ?? 1_000_000,
+    order: get(deployment, 'gateway.order') ?? 'fifo',
+    fairness: get(deployment, 'gateway.fairness') ?? 'global-strict',
+    maxDepth: get(deployment, 'gateway.maxDepth'),
+    perBandCapacity: get(deployment, 'gateway.perBandCapacity'),
+    usageLimit: get(deployment, 'gateway.usageLimit') ?? 1,
+    shedding: get(deployment, 'gateway.shedding') === true,
     ...(targetsUs === undefined ? {} : { targetsUs }),
-    ...parametersOf(options, 'gatewayParameters'),
+    ...given(deployment, 'gateway'),
   };
 }
 
-/** `--slo-targets class=µs,...`. */
-function targetsOf(options: OptionValues): Record<string, number> | undefined {
-  const text = textOption(options, 'sloTargets');
-  if (text === undefined) return undefined;
-  return Object.fromEntries(
-    text.split(',').map((entry) => {
-      const [sloClass, us] = entry.split('=');
-      if (!(Number(us) > 0)) {
-        throw configError('--slo-targets', `holds "${entry}"`, 'Write class=microseconds.');
-      }
-      return [sloClass, Number(us)];
-    }),
-  );
-}
-
-//  Upstream's policy bundle (`--policy-config`), read strictly: a key that it does not have is an error.
+//  Upstream's policy bundle (`control.policyFile`), read strictly: a key that it does not have is an error.
 
 /** Values of a bundle; fields that it leaves out are absent. */
 export interface PolicyFile {
@@ -260,7 +236,7 @@ interface BundleAutoscaler {
 }
 
 /** The fields whose values are known. */
-function given<T extends object>(fields: { [K in keyof T]: T[K] | undefined }): Partial<T> {
+function known<T extends object>(fields: { [K in keyof T]: T[K] | undefined }): Partial<T> {
   // entries that are undefined are left out, so the rest has its type
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
@@ -288,7 +264,7 @@ function readBundle(file: string | undefined): PolicyFile {
   const bundle: PolicyFile = {
     ...bundledAdmission(root.section('admission')),
     ...bundledRouting(root.section('routing')),
-    ...given<PolicyFile>({
+    ...known<PolicyFile>({
       scheduler: textOf(root, 'scheduler'),
       preemption: policyOf(root.section('preemption')),
       tenantBudgets: numbersOf(root, 'tenant_budgets', { min: 0, max: 1 }),
@@ -371,7 +347,7 @@ function policyOf(node: SpecNode | undefined): string | undefined {
 
 function bundledAdmission(node: SpecNode | undefined): Partial<PolicyFile> {
   if (node === undefined) return {};
-  const fields = given<PolicyFile>({
+  const fields = known<PolicyFile>({
     admission: textOf(node, 'policy'),
     bucketCapacity: node.optionalNumber('token_bucket_capacity', { above: 0 }),
     bucketRefillRate: node.optionalNumber('token_bucket_refill_rate', { above: 0 }),
@@ -393,7 +369,7 @@ function bundledRouting(node: SpecNode | undefined): Partial<PolicyFile> {
     scorers.set(entry.text('name'), entry.number('weight', { above: 0 }, 1));
     entry.close();
   }
-  const fields = given<PolicyFile>({
+  const fields = known<PolicyFile>({
     routing: textOf(node, 'policy'),
     scorers: scorers.size === 0 ? undefined : Object.fromEntries(scorers),
   });
@@ -423,7 +399,7 @@ function roomOf(nodePools: readonly NodePool[], machine: EngineHardware): number
  * @returns undefined without an autoscaler, or with an interval of 0, where all are ready from the start
  */
 export function planScaling(
-  options: OptionValues,
+  deployment: Deployment,
   bundle: PolicyFile,
   machine: EngineHardware,
   engine: EngineConfig,
@@ -431,7 +407,7 @@ export function planScaling(
   replicas: number,
 ): PlannedScaling | undefined {
   const { autoscaler, nodePools, loadingDelayS = [0, 0] } = bundle;
-  const pollIntervalUs = wholeOption(options, 'modelAutoscalerIntervalUs', 0) ?? autoscaler?.intervalUs ?? 0;
+  const pollIntervalUs = get(deployment, 'control.autoscalerIntervalUs') ?? autoscaler?.intervalUs ?? 0;
   const scales = pollIntervalUs > 0;
   // upstream's instances load their model where nodes are named
   const isCold = nodePools !== undefined && bundle.warmStart !== true && loadingDelayS.some((s) => s > 0);
@@ -441,17 +417,16 @@ export function planScaling(
     const each = `${count} ${count === 1 ? 'GPU' : 'GPUs'} of ${machine.hardware.name} on one node each`;
     const holders = nodePools === undefined ? 'an autoscaler keeps' : `the node pools (${each}) hold`;
     const problem = `is ${replicas}, and ${holders} ${most} of them`;
-    throw configError('--num-instances', problem, 'Lower it, or give node_pools more initial_nodes.');
+    throw fault(deployment, 'pools.total', problem, 'Lower it, or give node_pools more initial_nodes.');
   }
   if (!scales && !isCold) return undefined;
-  if (whole(options, 'prefillInstances', 0) + whole(options, 'decodeInstances', 0) > 0) {
-    const option = scales && autoscaler === undefined ? '--model-autoscaler-interval-us' : '--policy-config';
+  if (get(deployment, 'pools.prefill') + get(deployment, 'pools.decode') > 0) {
+    const path = scales && autoscaler === undefined ? 'control.autoscalerIntervalUs' : 'control.policyFile';
     const problem = scales
       ? 'asks for an autoscaler and does not say which role it scales'
       : 'has instances load their model (instance_lifecycle), and there are roles';
-    const pools =
-      'pools with role, replicas: {min: 1, max: 4} and autoscaling, and pass it with --deployment';
-    throw configError(option, problem, `Write a YAML file with ${pools}, or leave out the roles.`);
+    const pools = `pools with role, replicas: {min: 1, max: 4} and autoscaling, and pass it with ${nameOf(deployment, 'file')}`;
+    throw fault(deployment, path, problem, `Write a YAML file with ${pools}, or leave out the roles.`);
   }
   const { kvThreshold = 0.8, upThreshold = 0.8, downBoundary = 0.4, inputTokens = 512 } = autoscaler ?? {};
   const ofBundle = {

@@ -13,21 +13,20 @@ import {
 } from '../files/openWorkload.ts';
 import { configError } from '../runtime/errors.ts';
 import type { SimulatedWorkload } from '../sim/cluster/parts.ts';
+import type { Path } from '../sim/description/knobs.ts';
+import { type Deployment, fault, get, isGiven, nameOf, saidOfSettings } from '../sim/description/settings.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { type RequestStream, requestsOf, type WorkloadRequest } from '../sim/workload/request.ts';
 import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../sim/workload/traceV2.ts';
-import { oneOf } from './engineOptions.ts';
-import { seedOption } from './numberOptions.ts';
-import { textOption, wholeOption } from './options.ts';
-import type { OptionValues } from './optionTable.ts';
 import {
   adjustmentOf,
   openOptions,
   presetSpec,
-  refusePresetOptions,
-  refuseTraceOptions,
+  refusePresetSettings,
+  refuseTraceSettings,
   usedByFormat,
-} from './presetOptions.ts';
+  workloadField,
+} from './presetSettings.ts';
 
 export interface OpenedSimulation {
   readonly workload: SimulatedWorkload;
@@ -50,7 +49,7 @@ const mostExpected = 4_000_000;
 const SEED = 42n;
 
 /**
- * A workload as plain data: a specification is read, a recorded trace is named. What options say of a preset, and of
+ * A workload as plain data: a specification is read, a recorded trace is named. What settings say of a preset, and of
  * how a trace is served, is read when it is opened.
  */
 export type PlannedWorkload = WorkloadSource & {
@@ -70,98 +69,100 @@ type WorkloadSource =
   | { readonly kind: 'trace'; readonly file: string; readonly format: Format };
 
 /** @param spec workload where neither a file nor a preset is named */
-export function planWorkload(
-  trace: string | undefined,
-  options: OptionValues,
-  spec?: WorkloadSpec,
-): PlannedWorkload {
-  const file = workloadFile(trace, options);
+export function planWorkload(deployment: Deployment, spec?: WorkloadSpec): PlannedWorkload {
+  const file = workloadFile(deployment);
   if (file === undefined) {
     return spec === undefined ? { kind: 'preset' } : { kind: 'spec', spec, format: 'spec', file };
   }
-  const format = options.columns === undefined ? formatOf(file) : 'columns';
+  const format = isGiven(deployment, 'workload.columns') ? 'columns' : formatOf(file);
   if (format === 'spec') return { kind: 'spec', spec: readSpec(file), format, file };
   if (format !== 'servegen') {
-    openWorkload(file, { ...openOptions(options), format }); // finds the files beside it
+    // finds the files beside it
+    said(deployment, () => openWorkload(file, { ...openOptions(deployment), format }));
     return { kind: 'trace', file, format };
   }
-  return { kind: 'spec', spec: servegenSpec(file, seedOption(options) ?? SEED), format, file };
+  return { kind: 'spec', spec: servegenSpec(file, get(deployment, 'seed') ?? SEED), format, file };
 }
 
-/** Plans a workload and opens it. @param adjust changes a specification further, after the options did */
+function said<T>(deployment: Deployment, act: () => T): T {
+  return saidOfSettings(deployment, workloadField, act);
+}
+
+/** Plans a workload and opens it. @param adjust changes a specification further, after the settings did */
 export function openSimulation(
-  trace: string | undefined,
-  options: OptionValues,
+  deployment: Deployment,
   adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
 ): OpenedSimulation {
-  return openPlanned(planWorkload(trace, options), options, adjust);
+  return openPlanned(planWorkload(deployment), deployment, adjust);
 }
 
-/** @param adjust changes a specification further, after the options did */
+/** @param adjust changes a specification further, after the settings did */
 export function openPlanned(
   planned: PlannedWorkload,
-  options: OptionValues,
+  deployment: Deployment,
   adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
 ): OpenedSimulation {
   const { load = 1 } = planned;
   const faster: Adjust = (spec) => (load === 1 ? spec : atLoad(spec, load));
-  const opened = openSource(planned, options, (spec) => adjust(faster(spec)));
+  const opened = said(deployment, () => openSource(planned, deployment, (spec) => adjust(faster(spec))));
   const file = planned.kind === 'preset' ? undefined : planned.file;
-  if (opened.taken === undefined) refuseTraceOptions(options, file ?? 'the workload');
-  const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
+  if (opened.taken === undefined) refuseTraceSettings(deployment, file ?? 'the workload');
+  const limit = get(deployment, 'workload.requests') ?? opened.spec?.numRequests ?? 0;
   const source = file ?? (planned.kind === 'preset' ? undefined : 'the workload of the deployment');
-  const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
+  const mode = get(deployment, 'workload.sessionMode');
   if (source !== undefined) {
-    const pauses = mode === 'fixed' ? [] : ['thinkTimeMs'];
-    refusePresetOptions(options, source, [...usedByFormat(opened.format), ...pauses]);
+    const pauses: Path[] = mode === 'fixed' ? [] : ['workload.thinkTimeMs'];
+    refusePresetSettings(deployment, source, [...usedByFormat(opened.format), ...pauses]);
   }
-  const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, options);
+  const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, deployment);
   const sessions = opened.workload?.sessions ?? loop?.sessions;
   return {
     workload: {
-      stream: sooner(loop?.stream ?? limited(opened, limit), opened.workload === undefined ? load : 1),
+      stream: sooner(
+        loop?.stream ?? limited(opened, limit, deployment),
+        opened.workload === undefined ? load : 1,
+      ),
       sessions,
       sharesNothing: sharesNothing(opened),
     },
     spec: opened.spec,
     expected: limit > 0 ? limit : Infinity,
-    seed: seedOption(options) ?? SEED,
-    horizonUs: horizonOf(options, opened),
-    endsAsUpstream: options.traceData !== undefined && options.horizon === undefined,
+    seed: get(deployment, 'seed') ?? SEED,
+    horizonUs: horizonOf(deployment, opened),
+    endsAsUpstream: isGiven(deployment, 'workload.traceData') && !isGiven(deployment, 'horizonUs'),
     file,
     source: opened,
   };
 }
 
-function openSource(planned: PlannedWorkload, options: OptionValues, adjust: Adjust): OpenedWorkload {
+function openSource(planned: PlannedWorkload, deployment: Deployment, adjust: Adjust): OpenedWorkload {
   switch (planned.kind) {
     case 'preset':
-      return openPreset(options, adjust);
+      return openPreset(deployment, adjust);
     case 'spec':
-      return openSpec(planned.spec, adjusted(options, adjust), planned.format);
+      return openSpec(planned.spec, adjusted(deployment, adjust), planned.format);
     case 'trace':
-      return openWorkload(planned.file, { ...adjusted(options, adjust), format: planned.format });
+      return openWorkload(planned.file, { ...adjusted(deployment, adjust), format: planned.format });
   }
 }
 
-/** The workload file, given as an argument or by an option. */
-function workloadFile(trace: string | undefined, options: OptionValues): string | undefined {
-  const rows = textOption(options, 'traceData');
-  const named: [string, string | undefined][] = [
-    [trace ?? '', trace],
-    ['--workload-spec', textOption(options, 'workloadSpec')],
-    ['--trace-data', rows],
-  ];
-  const [first, second] = named.filter(([, file]) => file !== undefined);
-  if (second !== undefined) throw configError(second[0], `excludes ${first[0]}`, 'Keep one of them.');
-  const header = textOption(options, 'traceHeader');
+/** The workload file, whichever setting names it. */
+function workloadFile(deployment: Deployment): string | undefined {
+  const named = get(deployment, 'workload.file');
+  const rows = get(deployment, 'workload.traceData');
+  if (named !== undefined && rows !== undefined) {
+    const problem = `excludes ${nameOf(deployment, 'workload.file')}`;
+    throw fault(deployment, 'workload.traceData', problem, 'Keep one of them.');
+  }
+  const header = get(deployment, 'workload.traceHeader');
   if (header !== undefined) {
     if (rows === undefined) {
-      throw configError('--trace-header', 'has no --trace-data', 'Name the rows that it heads.');
+      const problem = `has no ${nameOf(deployment, 'workload.traceData')}`;
+      throw fault(deployment, 'workload.traceHeader', problem, 'Name the rows that it heads.');
     }
     readTraceHeader(readText(header), header);
   }
-  return first?.[1];
+  return named ?? rows;
 }
 
 /** Sessions of a recorded trace in closed loop: each round waits for the one before. */
@@ -169,17 +170,22 @@ function recordedLoop(
   file: string | undefined,
   opened: OpenedWorkload,
   limit: number,
-  options: OptionValues,
+  deployment: Deployment,
 ): ClosedLoopTrace {
   if (opened.workload !== undefined) {
     const problem = 'is closed-loop, which is for recorded traces, and this workload is generated';
-    throw configError('--session-mode', problem, 'Leave it out.');
+    throw fault(deployment, 'workload.sessionMode', problem, 'Leave it out.');
   }
-  const pauseMs = wholeOption(options, 'thinkTimeMs', 0, 1e9);
+  const pauseMs = get(deployment, 'workload.thinkTimeMs');
+  if (pauseMs !== undefined && !(Number.isInteger(pauseMs) && pauseMs >= 0 && pauseMs <= 1e9)) {
+    const remedy = 'Set it to an integer from 0 to 1000000000.';
+    throw fault(deployment, 'workload.thinkTimeMs', `is ${pauseMs}`, remedy);
+  }
   const pauseUs = pauseMs === undefined ? undefined : 1000 * pauseMs;
-  const loop = closedLoopTrace(requestsOf(limited(opened, limit)), pauseUs);
+  const loop = closedLoopTrace(requestsOf(limited(opened, limit, deployment)), pauseUs);
   if (loop.sessions.seeds.length > 0) return loop;
-  throw configError('--session-mode', `is closed-loop, and ${file} has no sessions`, 'Leave it out.');
+  const problem = `is closed-loop, and ${file} has no sessions`;
+  throw fault(deployment, 'workload.sessionMode', problem, 'Leave it out.');
 }
 
 /** Whether no two prompts share a prefix: no client has prefixes or sessions. */
@@ -194,10 +200,10 @@ function sharesNothing({ workload }: OpenedWorkload): boolean {
   );
 }
 
-function horizonOf(options: OptionValues, opened: OpenedWorkload): number {
-  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
+function horizonOf(deployment: Deployment, opened: OpenedWorkload): number {
+  const asked = get(deployment, 'horizonUs');
   if (asked !== undefined) return Number.isSafeInteger(asked) ? asked : Infinity;
-  const isReplay = textOption(options, 'traceData') !== undefined;
+  const isReplay = isGiven(deployment, 'workload.traceData');
   return isReplay ? replayHorizonUs(opened) : (opened.spec?.horizonUs ?? Infinity);
 }
 
@@ -213,8 +219,8 @@ function replayHorizonUs(opened: OpenedWorkload): number {
 
 type Adjust = (spec: WorkloadSpec) => WorkloadSpec;
 
-function adjusted(options: OptionValues, adjust: Adjust): OpenOptions {
-  const given = openOptions(options);
+function adjusted(deployment: Deployment, adjust: Adjust): OpenOptions {
+  const given = openOptions(deployment);
   return {
     ...given,
     limits: { ...given.limits, mostExpected },
@@ -222,17 +228,17 @@ function adjusted(options: OptionValues, adjust: Adjust): OpenOptions {
   };
 }
 
-function openPreset(options: OptionValues, adjust: Adjust): OpenedWorkload {
-  const limits = { ...openOptions(options).limits, mostExpected };
-  const byOptions = adjustmentOf(options, true);
-  return openSpec(presetSpec(options), {
+function openPreset(deployment: Deployment, adjust: Adjust): OpenedWorkload {
+  const limits = { ...openOptions(deployment).limits, mostExpected };
+  const byOptions = adjustmentOf(deployment, true);
+  return openSpec(presetSpec(deployment), {
     limits,
     adjust: (spec) => adjust(byOptions(spec)),
   });
 }
 
 /** The stream with at most `limit` requests of a recorded trace; a generated one has its own limit. */
-function limited(opened: OpenedWorkload, limit: number): RequestStream {
+function limited(opened: OpenedWorkload, limit: number, deployment: Deployment): RequestStream {
   if (opened.workload !== undefined) return opened.workload.stream();
   const requests = opened.requests()[Symbol.iterator]();
   let taken = 0;
@@ -240,7 +246,7 @@ function limited(opened: OpenedWorkload, limit: number): RequestStream {
     next(): WorkloadRequest | undefined {
       if (limit > 0 && taken === limit) return undefined;
       taken++;
-      const { done, value } = requests.next();
+      const { done, value } = said(deployment, () => requests.next());
       return done === true ? undefined : value;
     },
   };

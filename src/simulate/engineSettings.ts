@@ -1,4 +1,4 @@
-/** The engine of an instance from options: KV tiers, scheduler, and model of time. */
+/** The engine of an instance from its settings: KV tiers, scheduler, and model of time. */
 
 import path from 'node:path';
 import {
@@ -16,11 +16,21 @@ import {
   RANKED,
   victimRuleNames,
 } from '../runtime/batching/config.ts';
-import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
+import { TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
 import { squaresOf } from '../runtime/planning/loadOrRecompute.ts';
 import { type TierName, TOP, tierNames } from '../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import { oneOf } from '../sim/description/kinds.ts';
+import type { Path } from '../sim/description/knobs.ts';
+import {
+  type Deployment,
+  type FieldPaths,
+  fault,
+  get,
+  nameOf,
+  saidOfSettings,
+} from '../sim/description/settings.ts';
 import type { AdapterConfig } from '../sim/instance/adapterSlots.ts';
 import type { EngineConfig, LoadTiming } from '../sim/instance/engine.ts';
 import type { InstanceLimits } from '../sim/instance/instance.ts';
@@ -49,9 +59,7 @@ import {
 } from '../sim/latency/modelConfig.ts';
 import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../sim/links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
-import { BLOCKS_MAX, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
-import { blocksOption, numbersOption, real, realOption, textOption, whole, wholeOption } from './options.ts';
-import { flagOf, type OptionValues } from './optionTable.ts';
+import { BLOCKS_MAX, blocksOf, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
 
 interface EngineSetup {
   readonly engine: EngineConfig;
@@ -63,44 +71,93 @@ const BLOCKS_FALLBACK = 1_000_000;
 /** Makes the tiers that a deployment file describes. */
 export type MakeTiers = (blockBytes: number) => Tiers;
 
+/** One of the names, or an error with the nearest of them. */
+export function chosen<T extends string>(
+  deployment: Deployment,
+  path: Path,
+  name: string,
+  names: readonly T[],
+): T {
+  return oneOf(name, names, (problem, remedy) => fault(deployment, path, problem, remedy));
+}
+
+/** Settings behind the fields that the engine, its memory and its model of time check. */
+const engineFields: Readonly<Record<string, Path>> = {
+  coefficients: 'latency.coefficients',
+  latencyModel: 'latency.model',
+  GPU: 'hardware',
+  draftTokens: 'speculation.draftTokens',
+  acceptance: 'speculation.acceptance',
+  draftUs: 'speculation.draftUs',
+  expertImbalance: 'latency.expertImbalance',
+  'adapters.slots': 'engine.maxLoras',
+  'adapters.loadUs': 'engine.loraLoadUs',
+  blockTokens: 'engine.blockTokens',
+  memoryUtilization: 'engine.memoryUtilization',
+  topBlocks: 'engine.kvBlocks',
+  ...Object.fromEntries(sizedTierNames.map((name) => [`${name}.blocks`, `tiers.${name}` as const])),
+  maxBatchedTokens: 'engine.maxBatchedTokens',
+  maxSequences: 'engine.maxSequences',
+  longPrefillTokens: 'engine.longPrefillTokens',
+};
+
+/** The setting behind a field of an engine. */
+export const engineField: FieldPaths = (field) =>
+  Object.hasOwn(engineFields, field) ? engineFields[field] : undefined;
+
 /**
- * @param fallback policies of a bundle, for options that were not given
- * @param makeTiers the lower tiers, where options do not say them
+ * @param fallback policies of a bundle, for settings that were not given
+ * @param makeTiers the lower tiers, where settings do not say them
+ * @throws {TierKVError} about a setting, in the words of the one who wrote it
  */
 export function engineSetup(
-  options: OptionValues,
+  deployment: Deployment,
   machine: EngineHardware,
   fallback: { readonly scheduler?: string; readonly preemption?: string } = {},
   makeTiers?: MakeTiers,
 ): EngineSetup {
-  const scheduler = textOption(options, 'scheduler') ?? fallback.scheduler ?? 'fcfs';
-  const victimRule = textOption(options, 'preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
-  const blockTokens = whole(options, 'blockSizeInTokens', 1, 2 ** 20);
-  const blockBytes = blockBytesOf(options, machine, blockTokens);
+  return saidOfSettings(deployment, engineField, () => setupOf(deployment, machine, fallback, makeTiers));
+}
+
+function setupOf(
+  deployment: Deployment,
+  machine: EngineHardware,
+  fallback: { readonly scheduler?: string; readonly preemption?: string },
+  makeTiers: MakeTiers | undefined,
+): EngineSetup {
+  const of = <P extends Path>(path: P): ReturnType<typeof get<P>> => get(deployment, path);
+  const named = <T extends string>(path: Path, name: string, names: readonly T[]): T =>
+    chosen(deployment, path, name, names);
+  const scheduler = of('engine.scheduler') ?? fallback.scheduler ?? 'fcfs';
+  const victimRule = of('engine.preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
+  const blockTokens = of('engine.blockTokens');
+  const blockBytes = blockBytesOf(deployment, machine, blockTokens);
   const topBlocks =
-    blocksOption(options, 'totalKvBlocks', blockBytes * machine.tp, 1, BLOCKS_MAX) ??
-    fittingBlocks(options, machine, blockTokens);
-  const own = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes, machine.tp);
-  const { lowerTiers, loads, shared } = withShared(own, sharedFile(options), blockBytes, machine.tp);
-  const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
-  const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
-  const batchedTokens = whole(options, 'maxNumBatchedTokens', 1);
-  const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
+    blocksOf(deployment, 'engine.kvBlocks', blockBytes * machine.tp, 1) ??
+    fittingBlocks(deployment, machine, blockTokens);
+  const own = makeTiers?.(blockBytes) ?? tiersOf(deployment, blockTokens, blockBytes, machine.tp);
+  const { lowerTiers, loads, shared } = withShared(deployment, own, blockBytes, machine.tp);
+  const always = of('tiers.load') === 'always';
+  const maxSequences = of('engine.maxSequences');
+  const batchedTokens = of('engine.maxBatchedTokens');
+  const preemption = named('engine.preemptionMode', of('engine.preemptionMode'), preemptionNames);
   if (preemption === 'offload' && lowerTiers.length === 0) {
-    throw configError('--preemption-mode', 'is offload, and no tier lies below', 'Use recompute.');
+    const problem = 'is offload, and no tier lies below';
+    throw fault(deployment, 'engine.preemptionMode', problem, 'Use recompute.');
   }
-  const side = options.asUpstream === true ? undefined : sideBlocks(machine, blockTokens);
+  const side = of('asUpstream') === true ? undefined : sideBlocks(machine, blockTokens);
   const spare =
     side === undefined
       ? 0
       : sideBlockCount(side, topBlocks, Math.ceil(batchedTokens / blockTokens), blockTokens);
   if (spare >= topBlocks) {
     const problem = `is ${topBlocks} blocks, and windows and states of one request of ${machine.model.name} take ${spare}`;
-    throw configError('--hbm', problem, 'Give more memory, or a smaller --max-num-batched-tokens.');
+    const remedy = `Give more memory, or a smaller ${nameOf(deployment, 'engine.maxBatchedTokens')}.`;
+    throw fault(deployment, 'engine.kvBlocks', problem, remedy);
   }
   const capacityTokens = (topBlocks - spare) * blockTokens;
-  const asked = modelTokens(options, machine, capacityTokens);
-  const adapters = adaptersOf(options, machine);
+  const asked = modelTokens(deployment, machine, capacityTokens);
+  const adapters = adaptersOf(deployment, machine);
   const maxModelTokens = side === undefined ? asked : Math.min(asked || capacityTokens, capacityTokens);
   return {
     engine: {
@@ -113,16 +170,16 @@ export function engineSetup(
       loads,
       ...(shared === undefined ? {} : { shared, ranks: machine.tp }),
       ...(always ? { computeUsPerToken: Infinity } : computeCost(machine.latency)),
-      eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
-      offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
+      eviction: { policy: named('engine.eviction', of('engine.eviction'), evictionPolicyNames) },
+      offloadThreshold: lowerTiers.length === 0 ? 1 : of('tiers.offloadThreshold'),
       lowerCopy: 'keep',
       scheduler: {
         maxBatchedTokens: batchedTokens,
         maxSequences,
-        longPrefillTokens: whole(options, 'longPrefillTokenThreshold', 0),
+        longPrefillTokens: of('engine.longPrefillTokens'),
         maxModelTokens,
-        queueOrder: oneOf('--scheduler', scheduler, byItself(queueOrderNames)),
-        victimRule: oneOf('--preemption-policy', victimRule, byItself(victimRuleNames)),
+        queueOrder: named('engine.scheduler', scheduler, byItself(queueOrderNames)),
+        victimRule: named('engine.preemptionPolicy', victimRule, byItself(victimRuleNames)),
         preemption,
         publish: 'whenPlanned',
       },
@@ -163,17 +220,17 @@ function computeCost(latency: LatencyModel): { computeUsPerToken: number; comput
 }
 
 /** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */
-function adaptersOf(options: OptionValues, machine: EngineHardware): AdapterConfig | undefined {
-  const slots = whole(options, 'maxLoras', 0, 4096);
+function adaptersOf(deployment: Deployment, machine: EngineHardware): AdapterConfig | undefined {
+  const slots = get(deployment, 'engine.maxLoras');
   if (slots === 0) return undefined;
-  const bytes = adapterBytes(options, machine);
+  const bytes = adapterBytes(deployment, machine);
   const overPcie = pcie.baseLatencyUs + (bytes * 1e6) / pcie.bandwidthBytesPerS;
-  return { slots, loadUs: Math.round(realOption(options, 'loraLoadUs', 0, 1e9) ?? overPcie) };
+  return { slots, loadUs: Math.round(get(deployment, 'engine.loraLoadUs') ?? overPcie) };
 }
 
-/** Of one adapter, on one GPU. */
-function adapterBytes(options: OptionValues, { model, tp }: EngineHardware): number {
-  return adapterBytesOf(model, wholeOption(options, 'maxLoraRank', 1, 4096) ?? 16, tp);
+/** Bytes of one adapter on one GPU. */
+function adapterBytes(deployment: Deployment, { model, tp }: EngineHardware): number {
+  return adapterBytesOf(model, get(deployment, 'engine.maxLoraRank') ?? 16, tp);
 }
 
 /** Blocks that requests hold beside the blocks of their tokens. */
@@ -183,13 +240,13 @@ function sideBlocks({ model, tp }: EngineHardware, blockTokens: number): SideBlo
 
 /** Bytes of a block on one GPU. */
 function blockBytesOf(
-  options: OptionValues,
+  deployment: Deployment,
   { model, tp, speculation }: EngineHardware,
   blockTokens: number,
 ): number {
   // upstream divides heads evenly, even over more GPUs than heads
   const tokenBytes =
-    options.asUpstream === true
+    get(deployment, 'asUpstream') === true
       ? kvBytesPerToken(model, tp)
       : localKvBytesPerToken(model, tp, kvElementBytesOf(model));
   const draft = speculation?.draftModel;
@@ -197,16 +254,16 @@ function blockBytesOf(
   return Math.trunc((tokenBytes + draftBytes) * blockTokens);
 }
 
-function fittingBlocks(options: OptionValues, machine: EngineHardware, blockTokens: number): number {
+function fittingBlocks(deployment: Deployment, machine: EngineHardware, blockTokens: number): number {
   const { model, hardware, tp, dp } = machine;
-  const memoryUtilization = real(options, 'gpuMemoryUtilization', 1e-6, 1);
-  if (options.asUpstream !== true) {
-    const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
-    const maxBatchedTokens = whole(options, 'maxNumBatchedTokens', 1);
+  const memoryUtilization = get(deployment, 'engine.memoryUtilization');
+  if (get(deployment, 'asUpstream') !== true) {
+    const maxSequences = get(deployment, 'engine.maxSequences');
+    const maxBatchedTokens = get(deployment, 'engine.maxBatchedTokens');
     const draft = machine.speculation?.draftModel;
     const shape = {
       ...{ tp, dp, blockTokens, memoryUtilization, maxSequences, maxBatchedTokens },
-      adapterBytes: whole(options, 'maxLoras', 0, 4096) * adapterBytes(options, machine),
+      adapterBytes: get(deployment, 'engine.maxLoras') * adapterBytes(deployment, machine),
       ...(draft === undefined ? {} : { draft }),
     };
     return Math.min(engineMemory(model, hardware, shape).blocks, BLOCKS_MAX);
@@ -221,23 +278,17 @@ function fittingBlocks(options: OptionValues, machine: EngineHardware, blockToke
 }
 
 /** Most tokens of a request: what was asked for, or the model's length as far as it fits. */
-function modelTokens(options: OptionValues, { model }: EngineHardware, capacityTokens: number): number {
-  const asked = wholeOption(options, 'maxModelLen', 0) ?? 0;
+function modelTokens(deployment: Deployment, { model }: EngineHardware, capacityTokens: number): number {
+  const asked = get(deployment, 'engine.maxModelTokens') ?? 0;
   if (asked > 0) return asked;
   return model.maxModelTokens === 0 ? 0 : Math.min(model.maxModelTokens, capacityTokens);
 }
 
-// `--shared-tier FILE`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
+// The file of `tiers.sharedTier`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
 // `tierkv calibrate --remote` writes.
 
 /** Most blocks of the shared tier that an instance remembers. */
 const SHARED_BLOCKS_MAX = 2 ** 20;
-
-function sharedFile(options: OptionValues): SharedServerConfig | undefined {
-  const file = textOption(options, 'sharedTier');
-  if (file === undefined) return undefined;
-  return readSharedTier(file);
-}
 
 /** @throws TKV_INPUT naming file and field */
 export function readSharedTier(file: string): SharedServerConfig {
@@ -274,26 +325,19 @@ export function sharedTierOf(node: SpecNode): SharedServerConfig {
  * The tiers of an instance with the shared one below them.
  * @param blockBytes of one of the instance's `tp` GPUs
  */
-function withShared(
-  own: Tiers,
-  asked: SharedServerConfig | undefined,
-  blockBytes: number,
-  tp: number,
-): Tiers {
-  const shared = asked ?? own.shared;
+function withShared(deployment: Deployment, own: Tiers, blockBytes: number, tp: number): Tiers {
+  const file = get(deployment, 'tiers.sharedTier');
+  const shared = file === undefined ? own.shared : readSharedTier(file);
   if (shared === undefined) return own;
   const { lowerTiers, loads } = own;
   if (loads.kind === 'billed' && lowerTiers.length > 0) {
-    const remedy = 'Say the tiers with --kv-offload-config.';
-    throw configError(
-      '--shared-tier',
-      'goes with loads that requests wait for, not with billed ones',
-      remedy,
-    );
+    const problem = 'goes with loads that requests wait for, not with billed ones';
+    const remedy = `Say the tiers with ${nameOf(deployment, 'tiers.offloadConfig')}.`;
+    throw fault(deployment, 'tiers.sharedTier', problem, remedy);
   }
   if (lowerTiers.some(({ tier }) => tier === sharedTier)) {
-    const remedy = 'Leave out the second secondary tier.';
-    throw configError('--shared-tier', 'takes the place of a tier that the instances have', remedy);
+    const problem = 'takes the place of a tier that the instances have';
+    throw fault(deployment, 'tiers.sharedTier', problem, 'Leave out the second secondary tier.');
   }
   const wholeBytes = blockBytes * tp;
   checkSharedServer(shared, wholeBytes);
@@ -321,32 +365,30 @@ function withShared(
   };
 }
 
-function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number, tp: number): Tiers {
-  const sized = sizedTiers(options, blockBytes * tp);
-  const cpuBlocks = whole(options, 'kvCpuBlocks', 0, BLOCKS_MAX);
-  const file = textOption(options, 'kvOffloadConfig');
+function tiersOf(deployment: Deployment, blockTokens: number, blockBytes: number, tp: number): Tiers {
+  const sized = sizedTiers(deployment, blockBytes * tp);
+  const cpuBlocks = get(deployment, 'tiers.hostBlocks');
+  const file = get(deployment, 'tiers.offloadConfig');
+  const name = (path: Path): string => nameOf(deployment, path);
   if (sized !== undefined) {
-    const other = file !== undefined ? 'kvOffloadConfig' : cpuBlocks > 0 ? 'kvCpuBlocks' : undefined;
+    const other = file !== undefined ? 'tiers.offloadConfig' : cpuBlocks > 0 ? 'tiers.hostBlocks' : undefined;
     if (other === undefined) return sized;
-    throw configError(
-      flagOf(other),
-      `excludes ${sizedTierNames.map((name) => flagOf(name)).join(' and ')}`,
-      'Say tiers in one way.',
-    );
+    const sizes = sizedTierNames.map((tier) => name(`tiers.${tier}`)).join(' and ');
+    throw fault(deployment, other, `excludes ${sizes}`, 'Say tiers in one way.');
   }
   if (file !== undefined) {
     if (cpuBlocks > 0) {
-      throw configError('--kv-cpu-blocks', 'excludes --kv-offload-config', 'Keep one of them.');
+      const problem = `excludes ${name('tiers.offloadConfig')}`;
+      throw fault(deployment, 'tiers.hostBlocks', problem, 'Keep one of them.');
     }
     return offloadTiers(file, blockBytes);
   }
-  const bandwidth = real(options, 'kvTransferBandwidth', 1e-9, 1e12);
-  const baseUs = whole(options, 'kvTransferBaseLatency', 0, 1e9);
-  const loads: LoadTiming = { kind: 'billed', baseUs, usPerBlock: Math.ceil(blockTokens / bandwidth) };
+  const usPerBlock = Math.ceil(blockTokens / get(deployment, 'tiers.loadTokensPerUs'));
+  const loads: LoadTiming = { kind: 'billed', baseUs: get(deployment, 'tiers.loadBaseUs'), usPerBlock };
   return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: hostTier, blocks: cpuBlocks }], loads };
 }
 
-//  The model of time of an instance, from `--model`, `--gpu`, `--tp` and related options.
+//  The model of time of an instance, from its model, its GPU and how it is split.
 
 /** Model and machine of the engines of one pool, as plain data. */
 export interface PlannedMachine {
@@ -375,56 +417,58 @@ export function withLatency(machine: PlannedMachine): EngineHardware {
   return { ...machine, latency: newLatencyModel(setup) };
 }
 
-/** One of the names, or an error with the nearest of them. */
-export function oneOf<T extends string>(field: string, name: string, names: readonly T[]): T {
-  const found = names.find((known) => known === name);
-  if (found !== undefined) return found;
-  const near = nearestName(name, names);
-  const remedy = near === undefined ? `Use one of ${names.join(', ')}.` : `Did you mean '${near}'?`;
-  throw configError(field, `is "${name}", which does not exist`, remedy);
+/** @throws {TierKVError} about a setting, in the words of the one who wrote it */
+export function engineHardware(deployment: Deployment): EngineHardware {
+  return saidOfSettings(deployment, engineField, () => hardwareSetup(deployment));
 }
 
-export function engineHardware(options: OptionValues): EngineHardware {
-  const model = loadModelOf(options);
+function hardwareSetup(deployment: Deployment): EngineHardware {
+  const model = loadModelOf(deployment);
   const defaults = modelDefaults(model.name);
-  const hardware = hardwareOf(options, defaults?.gpu ?? 'H100');
-  const tp = wholeOption(options, 'tp', 1, 1024) ?? defaults?.tp ?? 1;
-  const dp = wholeOption(options, 'dp', 1, 1024) ?? 1;
-  const { coefficients, standsIn } = coefficientsOf(options, hardware);
-  const comm = textOption(options, 'moeCommBackend');
+  const hardware = hardwareOf(deployment, defaults?.gpu ?? 'H100');
+  const tp = get(deployment, 'tp') ?? defaults?.tp ?? 1;
+  const dp = get(deployment, 'dp') ?? 1;
+  const { coefficients, standsIn } = coefficientsOf(deployment, hardware);
+  const comm = get(deployment, 'latency.moeCommBackend');
   const moeCommBackend: MoeCommBackend | undefined =
-    comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
-  refuseIdleParallelism(model, dp, coefficients.backend, comm);
-  const floor = options.floor === undefined ? options.asUpstream !== true : options.floor === true;
-  const imbalance = realOption(options, 'expertImbalance', 1, 1024);
+    comm === undefined ? undefined : chosen(deployment, 'latency.moeCommBackend', comm, moeCommBackends);
+  refuseIdleParallelism(deployment, model, dp, coefficients.backend, comm);
+  const imbalance = get(deployment, 'latency.expertImbalance');
   const comms = {
     ...(moeCommBackend === undefined ? {} : { moeCommBackend }),
-    ...speculationOf(options),
+    ...speculationOf(deployment),
     ...(imbalance === undefined ? {} : { expertImbalance: imbalance }),
   };
+  const floor = get(deployment, 'latency.floor');
   return withLatency({ model, hardware, tp, dp, floor, coefficients, standsIn, ...comms });
 }
 
 /** Speculative decoding, where it is asked for. */
-function speculationOf(options: OptionValues): Pick<PlannedMachine, 'speculation'> {
-  const draftTokens = whole(options, 'numSpeculativeTokens', 0, 64);
+function speculationOf(deployment: Deployment): Pick<PlannedMachine, 'speculation'> {
+  const draftTokens = get(deployment, 'speculation.draftTokens');
   if (draftTokens === 0) return {};
-  const acceptance = realOption(options, 'speculativeAcceptance', 0, 1);
+  const acceptance = get(deployment, 'speculation.acceptance');
   if (acceptance === undefined) {
     const remedy =
       'Give the chance that a proposed token is accepted where all before it were: (1 - a^(k+1)) / (1 - a) is the mean ' +
       'acceptance length that vLLM logs.';
-    const problem = `is ${draftTokens}, and --speculative-acceptance is missing`;
-    throw configError('--num-speculative-tokens', problem, remedy);
+    const problem = `is ${draftTokens}, and ${nameOf(deployment, 'speculation.acceptance')} is missing`;
+    throw fault(deployment, 'speculation.draftTokens', problem, remedy);
   }
-  const name = textOption(options, 'speculativeDraftModel');
-  const draftUs = realOption(options, 'speculativeDraftUs', 0, 1e9) ?? 0;
-  const draft = name === undefined ? {} : { draftModel: loadModel(name) };
-  return { speculation: { draftTokens, acceptance, draftUs, seed: String(options.seed ?? ''), ...draft } };
+  const name = get(deployment, 'speculation.draftModel');
+  const draftUs = get(deployment, 'speculation.draftUs') ?? 0;
+  const asDraft: FieldPaths = (field) => (field === 'model' ? 'speculation.draftModel' : undefined);
+  const draft =
+    name === undefined ? {} : { draftModel: saidOfSettings(deployment, asDraft, () => loadModel(name)) };
+  const seed = get(deployment, 'seed');
+  return {
+    speculation: { draftTokens, acceptance, draftUs, seed: seed === undefined ? '' : String(seed), ...draft },
+  };
 }
 
 /** Experts and data parallel ranks are in the times of some backends only. */
 function refuseIdleParallelism(
+  deployment: Deployment,
   model: ModelConfig,
   dp: number,
   backend: LatencyBackend,
@@ -432,17 +476,17 @@ function refuseIdleParallelism(
 ): void {
   if (dp > 1 && backend !== 'trained-physics' && backend !== 'calibrated') {
     const problem = `is ${dp}, and the latency model ${backend} has no part for it`;
-    throw configError('dp', problem, 'Use trained-physics or calibrated, or leave it out.');
+    throw fault(deployment, 'dp', problem, 'Use trained-physics or calibrated, or leave it out.');
   }
   if (comm === undefined) return;
   if (backend !== 'trained-physics' || model.experts === 0) {
     const problem = `is ${comm}, which is for experts under trained-physics`;
-    throw configError('--moe-comm-backend', problem, 'Leave it out, or choose such a model.');
+    throw fault(deployment, 'latency.moeCommBackend', problem, 'Leave it out, or choose such a model.');
   }
 }
 
 /** A model whose unknown keys about layers change nothing, as its user says. */
-function vouchedModel(file: string): ModelConfig {
+function vouchedModel(deployment: Deployment, file: string): ModelConfig {
   const model = loadModel(file, true);
   let isKnown = true;
   try {
@@ -452,31 +496,32 @@ function vouchedModel(file: string): ModelConfig {
   }
   if (!isKnown) return model;
   const problem = `is about keys of a config.json that are not known, and ${model.name} has none`;
-  throw configError('--assume-plain-attention', problem, 'Leave it out.');
+  throw fault(deployment, 'engine.assumePlainAttention', problem, 'Leave it out.');
 }
 
-function loadModelOf(options: OptionValues): ModelConfig {
-  const folder = textOption(options, 'modelConfigFolder');
-  const file = folder === undefined ? String(options.model) : path.join(folder, 'config.json');
-  const model = options.assumePlainAttention === true ? vouchedModel(file) : loadModel(file);
-  const kept = oneOf('--kv-cache-dtype', String(options.kvCacheDtype ?? 'auto'), ['auto', 'fp8']);
-  const element = kept === 'fp8' ? { kvElementBytes: 1 } : {};
-  const keepsWhole = options.disableHybridKvCacheManager === true;
+function loadModelOf(deployment: Deployment): ModelConfig {
+  const folder = get(deployment, 'modelConfigFolder');
+  const file = folder === undefined ? String(get(deployment, 'model')) : path.join(folder, 'config.json');
+  const isVouched = get(deployment, 'engine.assumePlainAttention') === true;
+  const model = isVouched ? vouchedModel(deployment, file) : loadModel(file);
+  const element = get(deployment, 'engine.kvCacheDtype') === 'fp8' ? { kvElementBytes: 1 } : {};
+  const keepsWhole = get(deployment, 'engine.disableHybridKvCacheManager') === true;
   if (keepsWhole && (model.hybrid?.windowLayers ?? 0) === 0) {
     const problem = `is about layers of a sliding window beside others, and ${model.name} has none`;
-    throw configError('--disable-hybrid-kv-cache-manager', problem, 'Leave it out.');
+    throw fault(deployment, 'engine.disableHybridKvCacheManager', problem, 'Leave it out.');
   }
   const hybrid = model.hybrid === undefined || !keepsWhole ? {} : { hybrid: { ...model.hybrid, keepsWhole } };
   return { ...model, ...element, ...hybrid };
 }
 
-function hardwareOf(options: OptionValues, fallback: string): Hardware {
-  const asked = textOption(options, 'hardware') ?? fallback;
-  const file = textOption(options, 'hardwareConfig');
+function hardwareOf(deployment: Deployment, fallback: string): Hardware {
+  const asked = get(deployment, 'hardware') ?? fallback;
+  const file = get(deployment, 'hardwareConfig');
   if (file === undefined) return loadHardware(asked);
   const all = parseUpstreamHardware(readText(file), file);
-  const name = oneOf(
-    '--gpu',
+  const name = chosen(
+    deployment,
+    'hardware',
     asked,
     all.map((hardware) => hardware.name),
   );
@@ -484,18 +529,21 @@ function hardwareOf(options: OptionValues, fallback: string): Hardware {
 }
 
 /** Of the model of time that is named; else of the one in the file that is named; else the calibrated ones of the GPU. */
-function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoefficients {
-  const named = textOption(options, 'latencyModel');
-  const backend = named === undefined ? undefined : oneOf('--latency-model', named, latencyBackends);
-  const alpha = numbersOption(options, 'alphaCoeffs');
-  const beta = numbersOption(options, 'betaCoeffs');
-  const file = textOption(options, 'coefficients');
+function coefficientsOf(deployment: Deployment, hardware: Hardware): ChosenCoefficients {
+  const named = get(deployment, 'latency.model');
+  const backend =
+    named === undefined ? undefined : chosen(deployment, 'latency.model', named, latencyBackends);
+  const alpha = get(deployment, 'latency.alpha');
+  const beta = get(deployment, 'latency.beta');
   if (alpha !== undefined || beta !== undefined) {
     if (alpha === undefined || beta === undefined || (backend ?? 'trained-physics') !== 'trained-physics') {
-      const message = '--alpha-coeffs and --beta-coeffs go together, with --latency-model trained-physics.';
-      throw new TierKVError('TKV_CONFIG', `${message} Give both, or neither.`, { field: '--alpha-coeffs' });
+      const [ofBeta, ofModel] = (['latency.beta', 'latency.model'] as const).map((each) =>
+        nameOf(deployment, each),
+      );
+      const problem = `and ${ofBeta} go together, with ${ofModel} trained-physics`;
+      throw fault(deployment, 'latency.alpha', problem, `Give both, or neither.`);
     }
     return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
   }
-  return chooseCoefficients(backend ?? 'calibrated', hardware, file);
+  return chooseCoefficients(backend ?? 'calibrated', hardware, get(deployment, 'latency.coefficients'));
 }

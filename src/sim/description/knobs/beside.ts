@@ -1,0 +1,98 @@
+/**
+ * Words of a command line of `tierkv simulate` that are no settings of a deployment: what a run writes, and options of
+ * upstream's that have no part here.
+ */
+
+/** An option, what it is for, and its default. */
+type BesideRow = readonly [flags: string, about: string, otherwise?: string];
+
+/** What a run writes. */
+export const outputRows: readonly BesideRow[] = [
+  ['--json [file]', 'write the result as JSON, to standard output unless a file is named'],
+  ['--metrics-path <file>', 'write metrics as JSON, with a row a request'],
+  ['--requests <file>', 'write a row a request, .jsonl or .csv'],
+  ['--trace-output <prefix>', 'write the requests as TraceV2, <prefix>.yaml and <prefix>.csv'],
+  ['--results-path <file>', 'write times of the completed requests as JSON, for calibration'],
+  ['--trace-level <name>', 'none, or decisions with --decisions or --summarize-trace', 'none'],
+  ['--summarize-trace', 'print counts and regret of the decisions'],
+  ['--decisions <file.jsonl>', 'write each decision of the control plane'],
+  ['--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto'],
+  ['--chrome-trace-events <n>', 'most events of that file', '200000'],
+  ['--plot <file.svg>', 'draw latencies, and how full the tiers are over time'],
+  ['--report <file.html>', 'write a page for people who decide'],
+  ['--log <level>', 'accepted for upstream; nothing is logged'],
+];
+
+// Options of BLIS that have no part here, each with the reason and with what to use instead. They are known,
+// so that a command line of upstream's ends in that sentence and not in "unknown option".
+
+type UpstreamOption = readonly [flags: string, problem: string, remedy: string];
+
+const perPool = (what: string, key: string): readonly UpstreamOption[] =>
+  ['prefill', 'decode'].map(
+    (role): UpstreamOption => [
+      `--${role}-${what} <value>`,
+      `sets one thing for the ${role} instances alone`,
+      `Write a pool with role: ${role} and ${key}, and pass the file with --deployment.`,
+    ],
+  );
+
+const lora = ['config', 'adapter-capacity', 'load-base-latency-us', 'load-bandwidth-bytes-us'];
+const loraMore = ['footprint-bytes-per-rank', 'scorer-weight'];
+
+/** Accepted, since the result is the same with and without them. */
+export const accepted: readonly (readonly [flags: string, why: string])[] = [
+  ['--lazy-generation', 'requests are always generated as they come'],
+];
+
+export const refused: readonly UpstreamOption[] = [
+  [
+    '--defaults-filepath <file>',
+    "names upstream's file of defaults, which is not read here",
+    'Use --coefficients, --hardware-config and --model-config-folder.',
+  ],
+  [
+    '--enable-expert-parallel',
+    'is not modelled: experts lie on tp x dp GPUs here, whether they are asked for or not',
+    'Leave it out, and set --tp and --dp.',
+  ],
+  [
+    '--pd-transfer-contention',
+    "is not modelled: a prefill instance's link carries one transfer after the other, always",
+    'Leave it out; --pd-transfer-bandwidth is the bandwidth of one link.',
+  ],
+  ...perPool('tp', 'tp'),
+  ...perPool('hardware', 'hardware'),
+  ...perPool('latency-model', 'latency_model'),
+  ...perPool('max-model-len', 'max_model_len'),
+  ['--encode-instances <n>', 'asks for encode pools, which are not modelled', 'Leave it out.'],
+  ['--encode-decider <name>', 'asks for encode pools, which are not modelled', 'Leave it out.'],
+  ['--in-flight-eviction', 'is not modelled: a request that was dispatched stays', 'Use --queue-shedding.'],
+  ...[...lora, ...loraMore].map(
+    (name): UpstreamOption => [
+      `--lora-${name} <value>`,
+      "is upstream's name for what --max-loras, --max-lora-rank and --lora-load-us say here",
+      'Use those, and the scorer lora-affinity in --routing-scorers.',
+    ],
+  ),
+  [
+    '--fitness-weights <list>',
+    'weighs metrics into one number, which simulate does not',
+    'Use tierkv evaluate with a plan.',
+  ],
+  ...['detectors <list>', 'saturation-config <file>', 'saturation-report <file>'].map(
+    (name): UpstreamOption => [
+      `--${name}`,
+      'judges saturation after the run, which is not done here',
+      'Look at still_queued and the latencies.',
+    ],
+  ),
+  [
+    '--saturation-final-window <duration>',
+    'judges saturation after the run, which is not done here',
+    'Look at still_queued and the latencies.',
+  ],
+  ['--think-time-dist <spec>', 'draws pauses of a replay', 'Use --session-mode closed-loop --think-time-ms.'],
+  ['--max-num-running-reqs <n>', 'is an old name', 'Use --max-num-seqs.'],
+  ['--max-num-scheduled-tokens <n>', 'is an old name', 'Use --max-num-batched-tokens.'],
+];
