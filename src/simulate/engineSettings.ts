@@ -138,8 +138,7 @@ function setupOf(
   const own = makeTiers?.(blockBytes) ?? tiersOf(deployment, blockTokens, blockBytes, machine.tp);
   const { lowerTiers, loads, shared } = withShared(deployment, own, blockBytes, machine.tp);
   const always = of('tiers.load') === 'always';
-  const maxSequences = of('engine.maxSequences');
-  const batchedTokens = of('engine.maxBatchedTokens');
+  const batch = batchLimits(deployment, machine);
   const preemption = named('engine.preemptionMode', of('engine.preemptionMode'), preemptionNames);
   if (preemption === 'offload' && lowerTiers.length === 0) {
     const problem = 'is offload, and no tier lies below';
@@ -149,7 +148,7 @@ function setupOf(
   const spare =
     side === undefined
       ? 0
-      : sideBlockCount(side, topBlocks, Math.ceil(batchedTokens / blockTokens), blockTokens);
+      : sideBlockCount(side, topBlocks, Math.ceil(of('engine.maxBatchedTokens') / blockTokens), blockTokens);
   if (spare >= topBlocks) {
     const problem = `is ${topBlocks} blocks, and windows and states of one request of ${machine.model.name} take ${spare}`;
     const remedy = `Give more memory, or a smaller ${nameOf(deployment, 'engine.maxBatchedTokens')}.`;
@@ -174,9 +173,7 @@ function setupOf(
       offloadThreshold: lowerTiers.length === 0 ? 1 : of('tiers.offloadThreshold'),
       lowerCopy: 'keep',
       scheduler: {
-        maxBatchedTokens: batchedTokens,
-        maxSequences,
-        longPrefillTokens: of('engine.longPrefillTokens'),
+        ...batch,
         maxModelTokens,
         queueOrder: named('engine.scheduler', scheduler, byItself(queueOrderNames)),
         victimRule: named('engine.preemptionPolicy', victimRule, byItself(victimRuleNames)),
@@ -184,7 +181,40 @@ function setupOf(
         publish: 'whenPlanned',
       },
     },
-    limits: { maxModelTokens, maxSequences, preemption: preemption as PreemptionMode },
+    limits: { maxModelTokens, maxSequences: batch.maxSequences, preemption: preemption as PreemptionMode },
+  };
+}
+
+/** Most requests of a batch that a scheduler has seats for. */
+const SEQUENCES_MAX = 2 ** 20;
+
+/**
+ * Limits of the one batch over all ranks. The settings are of a rank, as vLLM counts them; upstream's are of the engine. A
+ * prompt lies on one rank, so that a step computes no more of it than a rank takes.
+ */
+function batchLimits(
+  deployment: Deployment,
+  { dp }: EngineHardware,
+): Readonly<Record<'maxBatchedTokens' | 'maxSequences' | 'longPrefillTokens', number>> {
+  const maxBatchedTokens = get(deployment, 'engine.maxBatchedTokens');
+  const maxSequences = get(deployment, 'engine.maxSequences');
+  const longPrefillTokens = get(deployment, 'engine.longPrefillTokens');
+  if (dp === 1 || get(deployment, 'asUpstream') === true) {
+    return { maxBatchedTokens, maxSequences, longPrefillTokens };
+  }
+  if (dp * maxSequences > SEQUENCES_MAX) {
+    const problem = `is ${maxSequences}, and ${dp} ranks take ${dp * maxSequences} together`;
+    throw fault(
+      deployment,
+      'engine.maxSequences',
+      problem,
+      `Set it to at most ${Math.floor(SEQUENCES_MAX / dp)}.`,
+    );
+  }
+  return {
+    maxBatchedTokens: dp * maxBatchedTokens,
+    maxSequences: dp * maxSequences,
+    longPrefillTokens: Math.min(longPrefillTokens || maxBatchedTokens, maxBatchedTokens),
   };
 }
 

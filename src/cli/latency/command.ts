@@ -105,8 +105,13 @@ export function servedOptions(command: Command, when: string): Command {
     .option('--model <name>', `${when}the model that was served`)
     .option('--tp <n>', `${when}tensor parallel GPUs`, numberOption, 1)
     .option('--dp <n>', `${when}data parallel ranks, or engines that requests go to in turn`, numberOption, 1)
-    .option('--max-num-seqs <n>', `${when}requests in a batch`, numberOption, 128)
-    .option('--max-num-batched-tokens <n>', `${when}tokens of a step`, numberOption, 2048)
+    .option('--max-num-seqs <n>', `${when}requests in a batch, of each rank with --dp`, numberOption, 128)
+    .option(
+      '--max-num-batched-tokens <n>',
+      `${when}tokens of a step, of each rank with --dp`,
+      numberOption,
+      2048,
+    )
     .option(
       '--hbm <blocks>',
       `${when}KV blocks of the engine, as its log has them (default: what fits)`,

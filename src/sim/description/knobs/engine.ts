@@ -215,7 +215,7 @@ export const memoryKnobs = {
   },
   'engine.maxSequences': {
     flags: '--max-num-seqs <n>',
-    about: 'most requests in a batch',
+    about: 'most requests in a batch, of each rank with --dp',
     kind: 'integer',
     min: 1,
     max: 1_048_576,
@@ -224,7 +224,7 @@ export const memoryKnobs = {
   },
   'engine.maxBatchedTokens': {
     flags: '--max-num-batched-tokens <n>',
-    about: 'most tokens of a step',
+    about: 'most tokens of a step, of each rank with --dp',
     kind: 'integer',
     min: 1,
     or: 2048,

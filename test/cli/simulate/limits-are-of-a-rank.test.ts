@@ -1,0 +1,80 @@
+/**
+ * With data parallel ranks the limits of a batch are of each rank, in every command and in every way to write a deployment;
+ * `fit`, `compare` and `accuracy` take a run as `simulate` does. Under --as-upstream they are of the engine.
+ */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { measuredRun } from '../../../src/fitting/fitRequests.ts';
+import { askedBy, fromFields, readWords } from '../../../src/sim/description/readers.ts';
+import type { Deployment } from '../../../src/sim/description/settings.ts';
+import { planSimulation } from '../../../src/simulate/plan.ts';
+
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-ranks-'));
+afterAll(() => fs.rmSync(folder, { recursive: true }));
+
+const model = 'qwen3-30b-a3b';
+const byWords = (text: string): Deployment => askedBy(readWords(text.split(' '))).deployment;
+const options = (dp: number, more: string): string =>
+  `--model ${model} --gpu H100 --tp 1 --dp ${dp} --max-num-seqs 24 --max-num-batched-tokens 512 ` +
+  `--workload chatbot --rate 5${more}`;
+
+function batchOf(deployment: Deployment): object {
+  const [{ engine, limits }] = planSimulation(deployment).pools;
+  const { maxSequences, maxBatchedTokens, longPrefillTokens } = engine.scheduler;
+  expect(limits.maxSequences).toBe(maxSequences);
+  return { maxSequences, maxBatchedTokens, longPrefillTokens };
+}
+
+describe.each([1, 2, 8])('with --dp %i', (dp) => {
+  const batch = {
+    maxSequences: dp * 24,
+    maxBatchedTokens: dp * 512,
+    longPrefillTokens: dp === 1 ? 0 : 512, // no prompt lies on two ranks
+  };
+
+  it('options, fields and a file limit each rank', () => {
+    expect(batchOf(byWords(options(dp, '')))).toEqual(batch);
+    const fields = {
+      ...{ model, hardware: 'H100', tp: 1, dp },
+      engine: { maxSequences: 24, maxBatchedTokens: 512 },
+      workload: { preset: 'chatbot', rate: 5 },
+    };
+    expect(batchOf(fromFields(fields))).toEqual(batch);
+    const file = path.join(folder, 'ranks.yaml');
+    const engine = '{ max_num_seqs: 24, max_num_batched_tokens: 512 }';
+    fs.writeFileSync(
+      file,
+      `version: 1
+models: [{ name: ${model}, hardware: H100, tp: 1, dp: ${dp} }]
+pools: [{ name: a, engine: ${engine} }]
+workload: { preset: chatbot, rate: 5 }
+`,
+    );
+    expect(batchOf(byWords(`--deployment ${file}`))).toEqual(batch);
+  });
+
+  it('a measured run was served by the same limits', () => {
+    const { limits } = measuredRun([], {
+      ...{ model, gpu: 'H100', tp: 1, dp, maxNumSeqs: 24, maxNumBatchedTokens: 512 },
+      ...{ blockSize: 16, gpuMemoryUtilization: 0.9 },
+    });
+    expect(limits).toMatchObject({ requests: batch.maxSequences, tokensPerStep: batch.maxBatchedTokens });
+  });
+
+  it('under --as-upstream they are of the engine', () => {
+    const upstream = { maxSequences: 24, maxBatchedTokens: 512, longPrefillTokens: 0 };
+    expect(batchOf(byWords(options(dp, ' --as-upstream')))).toEqual(upstream);
+  });
+});
+
+it('a smaller limit of a prompt stays, and more seats than a scheduler has are refused', () => {
+  const small = byWords(options(2, ' --long-prefill-token-threshold 100'));
+  expect(batchOf(small)).toMatchObject({ longPrefillTokens: 100 });
+  const many = byWords(options(2, '').replace('seqs 24', 'seqs 1000000'));
+  expect(() => batchOf(many)).toThrow(
+    '--max-num-seqs is 1000000, and 2 ranks take 2000000 together. Set it to at most 524288.',
+  );
+});
