@@ -128,6 +128,51 @@ describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
     }
   });
 
+  it('takes no result of another case, of another shape or of another length for its own', async () => {
+    const server = await RedisServer.start();
+    const client = server.client();
+    try {
+      worker(server.url);
+      expect((await sweep('clean', server.url)).status).toBe(0);
+      const names = (await client.keys('tierkv:result:*')).sort();
+      expect(names.length).toBe(count);
+      const texts = await Promise.all(names.map((name) => client.get(name)));
+      const { key, answer } = JSON.parse(texts[0] as string) as { key: string; answer: object };
+      expect(names[0]).toBe(`tierkv:result:${key}`);
+      const ours = (made: unknown) => (name: string) =>
+        client.set(name, JSON.stringify({ key: name.slice(-64), answer: made }));
+      const kinds: ((name: string, i: number) => Promise<unknown>)[] = [
+        (name, i) => client.set(name, texts[(i + 1) % count] as string),
+        (name) => client.set(name, JSON.stringify(answer)),
+        ...['OK', '', '{"garbage', '{}', '[]', 'null', '{"error":"x"}'].map(
+          (text) => (name: string) => client.set(name, text),
+        ),
+        ours({}),
+        ours([]),
+        ours(null),
+        ours({ error: 'x' }),
+        ours({ ...answer, steps: 'no list' }),
+        ours({ ...answer, completed: -1 }),
+        ours({ result: { metrics: {} } }),
+        ours({ unanswered: 'soon', message: '' }),
+        (name, i) => client.set(name, `${texts[i]}${' '.repeat(2 ** 20)}`),
+        async (name) => {
+          await client.del(name);
+          await client.rpush(name, 'a list');
+        },
+      ];
+      for (const [i, name] of names.entries()) await kinds[i % kinds.length](name, i);
+      const { status, stdout, stderr } = await sweep('foreign', server.url);
+      expect([status, stdout]).toEqual([0, local.stdout]);
+      expect(read('foreign.json')).toBe(read('local.json'));
+      const told = stderr.match(/holds tierkv:result:[0-9a-f]{64}, which is no answer to its case/g);
+      expect(told?.length).toBe(1);
+    } finally {
+      client.disconnect();
+      await server.kill();
+    }
+  });
+
   it('is the same with workers and server killed at random', async () => {
     const seed = Number(process.env.TIERKV_SEED ?? 1);
     let state = seed;
@@ -255,7 +300,7 @@ describe.runIf(hasRedis)('a recorded trace', () => {
       // each of the three points of each file read the one that the first had put there
       expect((await client.keys('tierkv:blob:*')).filter((key) => !/:\d+$/.test(key)).length).toBe(2);
       const moved = commands.filter(([, key]) => /^tierkv:blob:\w+:0$/.test(key ?? ''));
-      expect(moved.map(([name]) => name).sort()).toEqual(['get', 'get', 'set', 'set']);
+      expect(moved.map(([name]) => name).sort()).toEqual(['getrange', 'getrange', 'set', 'set']);
       monitor.disconnect();
     } finally {
       client.disconnect();
