@@ -25,7 +25,7 @@ const text = v.string();
 const texts = v.array(text);
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 
-type Answer<K extends TaskKind> = v.GenericSchema<unknown, Tasks[K]['answer']>;
+type AnswerShape<K extends TaskKind> = v.GenericSchema<unknown, Tasks[K]['answer']>;
 
 const alternative: v.GenericSchema<unknown, Alternative> = v.object({
   instance: count,
@@ -60,12 +60,12 @@ const explanation = v.object({
   regrets: v.array(regret),
   trace: texts,
 });
-const caseAnswer: Answer<'case'> = v.union([
+const caseAnswer: AnswerShape<'case'> = v.union([
   v.object({ result: v.object({ metrics, explanation: v.exactOptional(explanation) }) }),
   v.object({ error: v.object({ kind: text, message: text, line: v.exactOptional(count) }) }),
 ]);
 const values = v.record(text, text);
-const pointAnswer: Answer<'point'> = v.union([
+const pointAnswer: AnswerShape<'point'> = v.union([
   v.object({
     values,
     steps: texts,
@@ -92,7 +92,7 @@ const pointAnswer: Answer<'point'> = v.union([
 const figures = v.custom<TrialResult['figures']>(
   (value) => v.is(v.record(text, figure), value) && figureNames.every((name) => name in value),
 );
-const trialAnswer: Answer<'trial'> = v.union([
+const trialAnswer: AnswerShape<'trial'> = v.union([
   v.object({
     injected: count,
     completed: count,
@@ -115,7 +115,7 @@ const unanswered: v.GenericSchema<unknown, Unanswered> = v.object({
   unanswered: v.picklist(['out of time', 'failed', 'ended']),
   message: text,
 });
-const shapes: { readonly [K in TaskKind]: Answer<K> } = {
+const shapes: { readonly [K in TaskKind]: AnswerShape<K> } = {
   case: caseAnswer,
   point: pointAnswer,
   trial: trialAnswer,

@@ -4,6 +4,7 @@
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -14,6 +15,7 @@ import { hasRun, planPoint } from '../../src/simulate/point.ts';
 import { pointsOf, runPoints } from '../../src/simulate/sweep.ts';
 import { openRunner } from '../../src/workers/openRunner.ts';
 import { serveQueue } from '../../src/workers/remoteWorker.ts';
+import { CaseServer } from '../../src/workers/server.ts';
 import { smallWorkload } from '../cli/evaluate/smallWorkload.ts';
 import { main } from '../command.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
@@ -303,6 +305,49 @@ describe.runIf(hasRedis)('a recorded trace', () => {
       expect(moved.map(([name]) => name).sort()).toEqual(['getrange', 'getrange', 'set', 'set']);
       monitor.disconnect();
     } finally {
+      client.disconnect();
+      await server.kill();
+    }
+  });
+});
+
+describe.runIf(hasRedis)('a file on the server', () => {
+  it('is fetched no further than it can be ours', async () => {
+    const bytes = randomBytes(9 * 2 ** 20);
+    fs.writeFileSync(at('file'), bytes);
+    const hash = createHash('sha256').update(bytes).digest('hex');
+    const name = `tierkv:blob:${hash}`;
+    const server = await RedisServer.start();
+    const client = server.client();
+    const cases = await CaseServer.open(server.url, 'server');
+    /** Bytes that the server has sent. */
+    const sent = async (): Promise<number> =>
+      Number(/total_net_output_bytes:(\d+)/.exec(await client.info('stats'))?.[1]);
+    try {
+      const long = Buffer.alloc(100 * 2 ** 20);
+      const kinds: (() => Promise<unknown>)[] = [
+        () => client.set(name, long),
+        () => client.set(name, '999999999'),
+        () => client.set(name, '-1'),
+        () => client.rpush(name, '2'),
+        () => client.set(`${name}:0`, long),
+        () => client.set(`${name}:1`, long),
+        () => client.set(`${name}:0`, bytes.subarray(0, 5)),
+        () => client.del(`${name}:1`),
+      ];
+      for (const [i, change] of kinds.entries()) {
+        await client.flushall();
+        await cases.putFile(at('file'), hash);
+        expect(await cases.getFile(hash, at('fetched'))).toBe(true);
+        expect(fs.readFileSync(at('fetched')).equals(bytes)).toBe(true);
+        if (i === 3) await client.del(name);
+        await change();
+        const before = await sent();
+        expect(await cases.getFile(hash, at('fetched')), `kind ${i}`).toBe(false);
+        expect((await sent()) - before, `kind ${i}`).toBeLessThan(18 * 2 ** 20);
+      }
+    } finally {
+      cases.close();
       client.disconnect();
       await server.kill();
     }
