@@ -130,7 +130,7 @@ export interface Explanation {
   readonly summary: string;
   readonly anomalies: readonly Anomaly[];
   readonly regrets: readonly Regret[];
-  /** JSON lines; none at the level `minimal`. */
+  /** JSON lines: the decisions unless the level is `minimal`, anomalies, and the metrics as the last one. */
   readonly trace: readonly string[];
 }
 
@@ -191,7 +191,11 @@ export function explainCase(
     },
     options.summary,
   );
-  const trace = recorder.records.map((record) => JSON.stringify(record));
+  const outcome = [
+    ...anomalies.map((anomaly) => ({ kind: 'anomaly', ...anomaly })),
+    { kind: 'metrics', caseId: planned.id, policyId: bound.policyId, metrics },
+  ];
+  const trace = [...recorder.records, ...outcome].map((record) => JSON.stringify(record));
   return { metrics, explanation: { summary, anomalies, regrets, trace } };
 }
 

@@ -31,6 +31,7 @@ it('there is one for each thing that is added often, with a file to begin in and
     'An eviction policy',
     'A routing policy',
     'A tier',
+    'An option of `simulate`',
     'A command',
     'A metric of a runtime',
     'A trace format',

@@ -50,7 +50,11 @@ export function evaluateCommand(): Command {
     .option('--max-tokens <n>', 'longest summary', '1500')
     .option('--regrets <n>', 'routing decisions that are tried otherwise (default: 6; for frameworks 1)')
     .option('--trace <file.jsonl>', 'write the decisions of that case')
-    .option('--trace-level <name>', 'decisions, or full with events as well', 'decisions')
+    .option(
+      '--trace-level <name>',
+      'minimal (metrics and anomalies), decisions, or full with events as well',
+      'decisions',
+    )
     .option('--latency <models>', 'all, or models of time separated by commas: does the ranking hold?')
     .option('--workloads <how>', 'perturbed: does the ranking hold for workloads that differ by up to 20 %?')
     .option('--cache <folder>', 'keep results there')

@@ -15,6 +15,8 @@ export interface QueueOrder {
   readonly name: string;
   /** One line for people who choose. */
   readonly about: string;
+  /** It reads how long an answer may get. A simulated request asks for exactly what it gets: searched policies must not see it. */
+  readonly foresees?: true;
   /** Lower goes first; ties go by arrival and then by id. */
   rank(state: RequestState): number;
 }
@@ -28,6 +30,12 @@ const queueOrders: readonly QueueOrder[] = [
   },
   { name: 'sjf', about: 'the shortest prompt first', rank: (state) => state.request.promptTokens },
   { name: 'reverse-priority', about: 'the least urgent first, for tests', rank: (state) => -state.priority },
+  {
+    name: 'sjf-output',
+    about: 'the fewest output tokens asked for first',
+    foresees: true,
+    rank: (state) => state.request.maxOutputTokens,
+  },
   { name: RANKED, about: 'by ranks given from outside', rank: (state) => state.queueRank },
 ];
 
@@ -87,7 +95,7 @@ export interface SchedulerConfig {
   longPrefillTokens?: number;
   /** Tokens, prompt and output together, at which a request ends. 0, the default: only its own limit holds. */
   maxModelTokens?: number;
-  /** `fcfs` (default), `priority-fcfs`, `sjf`, `reverse-priority`, or `ranked` (ranks set by `rerank`). */
+  /** `fcfs` (default), `priority-fcfs`, `sjf`, `reverse-priority`, `sjf-output`, or `ranked` (ranks set by `rerank`). */
   queueOrder?: string;
   /**
    * Which running request is preempted when blocks run out: `fcfs` (default) the last of the batch, `priority`, or

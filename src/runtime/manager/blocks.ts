@@ -361,8 +361,7 @@ function moveDown(
   tier: number,
   priority: JobPriority,
 ): MoveAnswer {
-  const { sizeClass, owner } = core.contents;
-  if (!accepts(core, tier, sizeClass[content], owner[content], true)) return 'full';
+  if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
   const row = createDemotion(core, content, source, tier, priority);
   if (row === -1) return 'full';
   core.jobs.frees[row] = 1;

@@ -163,13 +163,7 @@ function isBehind(core: Core, tier: number, sizeClass: number): boolean {
  * within the quota of another owner could make some.
  * @param patient whether the block may wait until blocks on their way in have arrived, and can be evicted
  */
-export function accepts(
-  core: Core,
-  tier: number,
-  sizeClass: number,
-  owner: number,
-  patient: boolean,
-): boolean {
+export function accepts(core: Core, tier: number, sizeClass: number, owner: number, patient = true): boolean {
   const bytes = core.unitBytes(sizeClass);
   const fixed = patient ? core.heldBytes[tier] : core.residentBytes[tier] - core.cachedBytes[tier];
   const kept = fixed + (core.quotas?.protectedFrom(owner, tier) ?? 0);

@@ -271,3 +271,22 @@ describe('beside what it needs', () => {
     }
   });
 });
+
+it('short answers first: requests that wait are served sooner on the mean than by their prompts', async () => {
+  const mean = async (scheduler: string): Promise<number> => {
+    const file = at(`${scheduler}.json`);
+    const lengths = ['--prompt-tokens-stdev', '0', '--output-tokens', '200', '--output-tokens-stdev', '150'];
+    await printed(
+      ...base,
+      '--max-num-seqs',
+      '1',
+      ...lengths,
+      '--scheduler',
+      scheduler,
+      '--metrics-path',
+      file,
+    );
+    return JSON.parse(fs.readFileSync(file, 'utf8')).e2e_mean_ms;
+  };
+  expect(await mean('sjf-output')).toBeLessThan(0.9 * (await mean('sjf')));
+});

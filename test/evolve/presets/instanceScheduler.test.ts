@@ -129,6 +129,11 @@ describe('instanceScheduler', () => {
     expect((await orderOf(named(template), asked, { maxSequences: seats })).joined).toEqual(joined);
   });
 
+  test('no policy is told how long an answer will be', async () => {
+    expect(schedulerOrders.names).not.toContain('sjf-output');
+    await expect(orderOf(named('sjf-output'), behindOne)).rejects.toThrow(/sjf-output/);
+  });
+
   test('each order takes these in another order than all others', async () => {
     const orders = new Map<string, string>();
     for (const { template } of rankedRows) {

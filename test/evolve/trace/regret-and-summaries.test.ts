@@ -8,7 +8,7 @@ import { preset } from '../../../src/evolve/bundle/presets.ts';
 import type { SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
 import { defaultSummary, summaryStrategies } from '../../../src/evolve/summary.ts';
 import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
-import type { RoutingRecord, TraceRecord } from '../../../src/evolve/trace/records.ts';
+import { type RoutingRecord, type TraceRecord, traceLevels } from '../../../src/evolve/trace/records.ts';
 import { regretsOf, sampleDecisions } from '../../../src/evolve/trace/regret.ts';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { withValue } from '../../../src/sim/description/settings.ts';
@@ -77,6 +77,27 @@ describe('regret', () => {
     // by the queue as it was seconds ago all went to instance 0
     expect(Math.max(...regrets.map(({ regretMs }) => regretMs))).toBeGreaterThan(10);
   });
+});
+
+test('a trace ends with the metrics at each level, and at the level minimal they follow the anomalies alone', async () => {
+  const bound = await bindBundle(preset('routing/llq'));
+  const kinds = (level: (typeof traceLevels)[number]): [Set<string>, unknown] => {
+    const { metrics, explanation } = explainCase(bound, short, {
+      summary: defaultSummary,
+      regrets: 0,
+      level,
+    });
+    const rows = explanation.trace.map((line) => JSON.parse(line));
+    expect(rows.filter(({ kind }) => kind === 'anomaly').length).toBe(explanation.anomalies.length);
+    expect(rows.at(-1)).toEqual({ kind: 'metrics', caseId: short.id, policyId: bound.policyId, metrics });
+    return [new Set(rows.map(({ kind }) => kind)), metrics];
+  };
+  const [minimal, ...others] = traceLevels.map(kinds);
+  expect([...minimal[0]].filter((kind) => kind !== 'anomaly')).toEqual(['metrics']);
+  for (const [all, metrics] of others) {
+    expect(all).toContain('routing');
+    expect(metrics).toEqual(minimal[1]);
+  }
 });
 
 test.each([

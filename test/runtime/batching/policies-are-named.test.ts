@@ -31,6 +31,19 @@ describe('queue orders', () => {
     expect(Object.keys(world.finished)).toEqual(order);
   });
 
+  it('sjf-output: whatever the prompts, the fewest output tokens first', () => {
+    const world = new World({ queueOrder: 'sjf-output', maxSequences: 1 });
+    for (const [id, prompt, output] of [
+      ['a', 3, 9],
+      ['b', 9, 2],
+      ['c', 6, 5],
+    ] as const) {
+      world.add(id, prompt, output);
+    }
+    world.finish();
+    expect(Object.keys(world.finished)).toEqual(['b', 'c', 'a']);
+  });
+
   it('equal requests go by arrival and then by id, as strings', () => {
     const world = new World({ queueOrder: 'sjf' });
     for (const id of ['r2', 'r10', 'r1']) world.add(id, 3, 1, { arrivalUs: 0 });

@@ -308,7 +308,8 @@ export const memoryKnobs = {
   },
   'engine.scheduler': {
     flags: '--scheduler <name>',
-    about: 'fcfs, priority-fcfs, sjf or reverse-priority (default: fcfs)',
+    about:
+      'fcfs, priority-fcfs, sjf (shortest prompt), sjf-output (shortest answer, known exactly), reverse-priority (default: fcfs)',
     kind: 'text',
     in: 'engine',
   },
