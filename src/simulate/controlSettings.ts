@@ -144,13 +144,18 @@ function admissionOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
 function routingOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
   const policy = get(deployment, 'control.routing.policy') ?? bundle.routing ?? 'round-robin';
   const scorers = get(deployment, 'control.routing.scorers') ?? bundle.scorers;
+  return drawingTies({ policy, ...(scorers === undefined || policy !== 'weighted' ? {} : { scorers }) });
+}
+
+/**
+ * The rule for instances that a routing policy finds equal, unless the choice says another: upstream draws among them, except
+ * that `always-busiest` takes the first.
+ */
+export function drawingTies(choice: PolicyChoice): PolicyChoice {
+  const { policy } = choice;
   // an unknown name is refused where the choice is checked
-  const parameters = routingPolicies.names.includes(policy)
-    ? routingPolicies.describe(policy).parameters
-    : {};
-  // upstream draws among equal instances, except that `always-busiest` takes the first
-  const ties = 'ties' in parameters && policy !== 'always-busiest' ? { ties: 'random' } : {};
-  return { policy, ...ties, ...(scorers === undefined || policy !== 'weighted' ? {} : { scorers }) };
+  if (policy === 'always-busiest' || !routingPolicies.names.includes(policy)) return choice;
+  return 'ties' in routingPolicies.describe(policy).parameters ? { ties: 'random', ...choice } : choice;
 }
 
 function poolRouting(
@@ -159,7 +164,7 @@ function poolRouting(
   path: 'handoff.prefillScorers' | 'handoff.decodeScorers',
 ): Partial<Pick<ControlConfig, 'prefillRouting' | 'decodeRouting'>> {
   const scorers = get(deployment, path);
-  return scorers === undefined ? {} : { [field]: { policy: 'weighted', ties: 'random', scorers } };
+  return scorers === undefined ? {} : { [field]: drawingTies({ policy: 'weighted', scorers }) };
 }
 
 function deciderOf(deployment: Deployment): PolicyChoice {

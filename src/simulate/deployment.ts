@@ -30,6 +30,7 @@ import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { makeScaling, type PlannedScaling } from './built.ts';
+import { drawingTies } from './controlSettings.ts';
 import {
   type EngineHardware,
   engineHardware,
@@ -84,7 +85,8 @@ export function readControl(root: SpecNode): DeployedControl {
   }
   const choices: Record<string, PolicyChoice> = {};
   for (const [stage, section] of sections) {
-    choices[camel(stage)] = readPolicy(section, stage === 'gateway' ? ['tick_us', 'ttl_us'] : []);
+    const choice = readPolicy(section, stage === 'gateway' ? ['tick_us', 'ttl_us'] : []);
+    choices[camel(stage)] = (stageOf[stage] ?? stage) === 'routing' ? drawingTies(choice) : choice;
   }
   const config: Partial<ControlConfig> = {
     ...choices,

@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 import type { Queue } from 'bullmq';
 import { FileContents } from '../files/inputs.ts';
 import { TierKVError } from '../runtime/errors.ts';
-import { readPayload } from './payload.ts';
+import { answerBytes, readAnswer } from './answers.ts';
 import { pathOf, type TravellingTask, travelling } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
 import type { Tasks } from './thread.ts';
@@ -62,6 +62,7 @@ export class RemoteRunner implements TaskRunner {
   readonly #contents = new FileContents();
   #checkedMs = -Infinity;
   #saidAlone = false;
+  #saidForeign = false;
   #closed = false;
   #closing: Promise<void> | undefined;
   #wake: () => void = () => {};
@@ -206,19 +207,42 @@ export class RemoteRunner implements TaskRunner {
   async #look(): Promise<void> {
     const all = [...this.#open.values()];
     if (all.length === 0) return;
-    const names = all.flatMap(({ key }) => [
-      this.#server.resultKey(key),
-      this.#server.answerKey(this.#run, key),
-    ]);
-    const texts = await this.#server.redis.mget(names);
-    for (const [i, { key, asked }] of all.entries()) {
-      const text = texts[2 * i] ?? texts[2 * i + 1];
-      if (text === null || text === undefined) continue;
-      // each caller gets an answer of its own; a text that cannot be read fails while its callers are known
-      const answers = asked.map(() => readPayload(text) as object);
-      this.#open.delete(key);
-      for (const [at, { done }] of asked.entries()) done(answers[at]);
+    const wanted = all.flatMap(({ key, task }) => {
+      const bytes = answerBytes[task.kind];
+      return [
+        { name: this.#server.resultKey(key), bytes },
+        { name: this.#server.answerKey(this.#run, key), bytes },
+      ];
+    });
+    const texts = await this.#server.textsOf(wanted);
+    for (const [i, { key, task, asked }] of all.entries()) {
+      for (const at of [2 * i, 2 * i + 1]) {
+        const text = texts[at];
+        if (text === undefined) continue;
+        // each caller gets an answer of its own
+        const answers = asked.flatMap(() => readAnswer(task.kind, key, text) ?? []);
+        if (answers.length < asked.length) {
+          await this.#refuse(wanted[at].name);
+          continue;
+        }
+        this.#open.delete(key);
+        for (const [of, { done }] of asked.entries()) done(answers[of]);
+        break;
+      }
     }
+  }
+
+  /** What is no answer to its case counts as not there, also for workers, which look whether one is there. */
+  async #refuse(name: string): Promise<void> {
+    if (!this.#saidForeign) {
+      const remedy =
+        'another program or another tierkv writes there, so use a server or a database of its own';
+      this.#say(
+        `${this.#server.shown} holds ${name}, which is no answer to its case; it is computed again (${remedy})`,
+      );
+    }
+    this.#saidForeign = true;
+    await this.#server.redis.del(name);
   }
 
   /** Takes out of the queue what all who asked for it have called off. */

@@ -9,11 +9,12 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { Job, Worker } from 'bullmq';
 import { temporaryDirectory } from '../files/temporaryDirectory.ts';
+import { answerBytes, readAnswer, writeAnswer } from './answers.ts';
 import { readPayload, writePayload } from './payload.ts';
 import type { RemoteJob } from './remoteRunner.ts';
 import { arrived, type TravellingTrace } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
-import { isUnanswered, type TaskKind, WorkerPool } from './workerPool.ts';
+import { isUnanswered, type TaskKind, type Unanswered, WorkerPool } from './workerPool.ts';
 
 interface WorkerOptions {
   readonly url: string;
@@ -135,7 +136,10 @@ class QueuedCases {
   /** @throws where the case is not answered; who asked puts it into the queue again */
   async run({ id, data }: Job<RemoteJob>): Promise<void> {
     const key = id as string; // each has one
-    if ((await this.#server.redis.exists(this.#server.resultKey(key))) === 1) return;
+    const { kind } = data.task;
+    const bytes = answerBytes[kind];
+    const [known] = await this.#server.textsOf([{ name: this.#server.resultKey(key), bytes }]);
+    if (known !== undefined && readAnswer(kind, key, known) !== undefined) return;
     let running = this.#running.get(key);
     if (running === undefined) {
       running = this.#answer(data).finally(() => this.#running.delete(key));
@@ -144,7 +148,13 @@ class QueuedCases {
     }
     const answer = await running;
     if (answer === undefined) throw new Error('the worker ends');
-    const text = writePayload(answer);
+    const text = writeAnswer(key, answer);
+    if (Buffer.byteLength(text) > bytes) {
+      const message = `its answer has more than ${bytes / 2 ** 20} MiB, too much for a server`;
+      const told = { unanswered: 'failed', message } satisfies Unanswered;
+      await this.#server.keepAnswer(data.run, key, writeAnswer(key, told));
+      return;
+    }
     const isResult = !isUnanswered(answer) && !('error' in answer);
     if (isResult) await this.#server.keepResult(key, text);
     else await this.#server.keepAnswer(data.run, key, text);

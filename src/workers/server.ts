@@ -1,7 +1,7 @@
 /**
  * The Redis server through which machines share cases: how it is reached, who is there, and what lies in it.
  *
- * - `tierkv:result:KEY`: the answer of a case by its content. Every worker computes the same one, so it is kept.
+ * - `tierkv:result:KEY`: the answer of a case by its content, with that key. Every worker computes the same one, so it is kept.
  * - `tierkv:answer:RUN:KEY`: why a case of one run has no result. It is of the machine, and only that run reads it.
  * - `tierkv:blob:HASH`: how many pieces a file has, which lie beside it; written once all pieces are there.
  * - `tierkv:worker:ID`: a worker that lives, and its version.
@@ -28,6 +28,10 @@ const ANSWER_S = 86_400;
 const ALIVE_S = 15;
 /** Bytes of one piece of a file: far below the 512 MB that a value may have. */
 const PIECE_BYTES = 8 * 2 ** 20;
+/** Most pieces of a file, 128 GiB: their number is fetched, and counted to. */
+const PIECES_MAX = 2 ** 14;
+/** Bytes of the note of a worker, and of a number of pieces. */
+const NOTE_BYTES = 4096;
 /** Of the first connection, in milliseconds. */
 const CONNECT_MS = 10_000;
 
@@ -234,6 +238,29 @@ export class CaseServer {
     return `${prefix}:answer:${run}:${key}`;
   }
 
+  /**
+   * The values, none fetched further than its limit. A longer one, or one of another type, is not text of ours.
+   * @returns undefined where the server has no value, and an empty text for what is not ours
+   */
+  async textsOf(
+    wanted: readonly { readonly name: string; readonly bytes: number }[],
+  ): Promise<(string | undefined)[]> {
+    const lengths = this.redis.pipeline();
+    for (const { name } of wanted) lengths.exists(name).strlen(name);
+    const told = (await lengths.exec()) ?? [];
+    const texts: (string | undefined)[] = [];
+    for (const [i, { name, bytes }] of wanted.entries()) {
+      const [failure, isThere] = told[2 * i] ?? [null, 0];
+      if (failure !== null) throw failure;
+      const [isOther, length] = told[2 * i + 1] ?? [null, 0];
+      if (isThere === 0) texts.push(undefined);
+      else if (isOther !== null || Number(length) > bytes) texts.push('');
+      // it may have grown since
+      else texts.push(await this.redis.getrange(name, 0, bytes - 1));
+    }
+    return texts;
+  }
+
   async keepResult(key: string, text: string): Promise<void> {
     await this.redis.set(this.resultKey(key), text, 'EX', RESULT_S);
   }
@@ -262,8 +289,8 @@ export class CaseServer {
     do {
       const [next, keys] = await this.redis.scan(cursor, 'MATCH', `${prefix}:worker:*`, 'COUNT', 1000);
       cursor = next;
-      for (const text of keys.length === 0 ? [] : await this.redis.mget(keys)) {
-        const note = text === null ? undefined : noteOf(text);
+      for (const text of await this.textsOf(keys.map((name) => ({ name, bytes: NOTE_BYTES })))) {
+        const note = text === undefined ? undefined : noteOf(text);
         if (note !== undefined) notes.push(note);
       }
     } while (cursor !== '0');
@@ -279,8 +306,12 @@ export class CaseServer {
   /** Puts a file there unless it is there. @param hash its SHA-256 @throws TKV_INPUT where it has other bytes now */
   async putFile(file: string, hash: string): Promise<void> {
     const name = `${prefix}:blob:${hash}`;
-    const known = await this.redis.get(name);
-    if (known !== null && (await this.#renewFile(name, Number(known)))) return;
+    const known = await this.#piecesOf(name);
+    if (known !== undefined && (await this.#renewFile(name, known))) return;
+    if ((await fs.promises.stat(file)).size > PIECES_MAX * PIECE_BYTES) {
+      const problem = `${file} has more than ${(PIECES_MAX * PIECE_BYTES) / 2 ** 30} GiB, too much for a server`;
+      throw new TierKVError('TKV_INPUT', `${problem}. Run it on this machine.`, { path: file });
+    }
     const handle = await fs.promises.open(file, 'r');
     try {
       let pieces = 0;
@@ -304,6 +335,14 @@ export class CaseServer {
     }
   }
 
+  /** How many pieces a file has; undefined where it is not there, or its number is not ours. */
+  async #piecesOf(name: string): Promise<number | undefined> {
+    const [text] = await this.textsOf([{ name, bytes: NOTE_BYTES }]);
+    return text !== undefined && /^\d{1,9}$/.test(text) && Number(text) <= PIECES_MAX
+      ? Number(text)
+      : undefined;
+  }
+
   /** Whether all pieces are there still; then for as long again. */
   async #renewFile(name: string, pieces: number): Promise<boolean> {
     const names = [name, ...Array.from({ length: pieces }, (_, i) => `${name}:${i}`)];
@@ -314,15 +353,17 @@ export class CaseServer {
   /** Writes the file to `target`, whole or not at all. @returns false where it is not there, or is not what it was */
   async getFile(hash: string, target: string): Promise<boolean> {
     const name = `${prefix}:blob:${hash}`;
-    const pieces = await this.redis.get(name);
-    if (pieces === null) return false;
+    const pieces = await this.#piecesOf(name);
+    if (pieces === undefined) return false;
     const draft = path.join(path.dirname(target), `${hash}-${randomUUID()}`);
     const digest = createHash('sha256');
     const handle = await fs.promises.open(draft, 'wx', 0o600);
     try {
-      for (let i = 0; i < Number(pieces); i++) {
-        const bytes = await this.redis.getBuffer(`${name}:${i}`);
-        if (bytes === null) break;
+      for (let i = 0; i < pieces; i++) {
+        // one byte more than a piece has: a longer one is seen, and not fetched
+        const bytes = await this.redis.getrangeBuffer(`${name}:${i}`, 0, PIECE_BYTES);
+        const isLast = i === pieces - 1;
+        if (isLast ? bytes.length > PIECE_BYTES : bytes.length !== PIECE_BYTES) break;
         digest.update(bytes);
         await handle.write(bytes);
       }

@@ -100,26 +100,6 @@ describe.runIf(hasRedis)('is a Redis', () => {
     }
   });
 
-  it('that holds an answer of another program, also where nothing else is waited for', async () => {
-    const server = await RedisServer.start();
-    const client = server.client();
-    try {
-      const ends = stderrOf(sweep(server.url));
-      let key: string | undefined;
-      while (key === undefined) {
-        const names = await client.keys('tierkv:cases-*');
-        key = names.map((name) => /:([0-9a-f]{64})$/.exec(name)?.[1]).find((each) => each !== undefined);
-      }
-      await client.set(`tierkv:result:${key}`, 'OK');
-      const { status, stderr } = await ends;
-      expect(stderr).toMatch(/the server holds a task or a result that no tierkv wrote\. Use a server or/);
-      expect(status).toBe(2);
-    } finally {
-      client.disconnect();
-      await server.kill();
-    }
-  });
-
   it('that has no memory left, and neither a point nor a policy is at fault', async () => {
     const server = await RedisServer.start();
     const client = server.client();

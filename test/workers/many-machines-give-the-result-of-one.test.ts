@@ -4,6 +4,7 @@
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -14,6 +15,7 @@ import { hasRun, planPoint } from '../../src/simulate/point.ts';
 import { pointsOf, runPoints } from '../../src/simulate/sweep.ts';
 import { openRunner } from '../../src/workers/openRunner.ts';
 import { serveQueue } from '../../src/workers/remoteWorker.ts';
+import { CaseServer } from '../../src/workers/server.ts';
 import { smallWorkload } from '../cli/evaluate/smallWorkload.ts';
 import { main } from '../command.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
@@ -122,6 +124,51 @@ describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
       const again = await sweep('again', server.url);
       expect(again.status).toBe(0);
       expect(read('again.json')).toBe(read('local.json'));
+    } finally {
+      client.disconnect();
+      await server.kill();
+    }
+  });
+
+  it('takes no result of another case, of another shape or of another length for its own', async () => {
+    const server = await RedisServer.start();
+    const client = server.client();
+    try {
+      worker(server.url);
+      expect((await sweep('clean', server.url)).status).toBe(0);
+      const names = (await client.keys('tierkv:result:*')).sort();
+      expect(names.length).toBe(count);
+      const texts = await Promise.all(names.map((name) => client.get(name)));
+      const { key, answer } = JSON.parse(texts[0] as string) as { key: string; answer: object };
+      expect(names[0]).toBe(`tierkv:result:${key}`);
+      const ours = (made: unknown) => (name: string) =>
+        client.set(name, JSON.stringify({ key: name.slice(-64), answer: made }));
+      const kinds: ((name: string, i: number) => Promise<unknown>)[] = [
+        (name, i) => client.set(name, texts[(i + 1) % count] as string),
+        (name) => client.set(name, JSON.stringify(answer)),
+        ...['OK', '', '{"garbage', '{}', '[]', 'null', '{"error":"x"}'].map(
+          (text) => (name: string) => client.set(name, text),
+        ),
+        ours({}),
+        ours([]),
+        ours(null),
+        ours({ error: 'x' }),
+        ours({ ...answer, steps: 'no list' }),
+        ours({ ...answer, completed: -1 }),
+        ours({ result: { metrics: {} } }),
+        ours({ unanswered: 'soon', message: '' }),
+        (name, i) => client.set(name, `${texts[i]}${' '.repeat(2 ** 20)}`),
+        async (name) => {
+          await client.del(name);
+          await client.rpush(name, 'a list');
+        },
+      ];
+      for (const [i, name] of names.entries()) await kinds[i % kinds.length](name, i);
+      const { status, stdout, stderr } = await sweep('foreign', server.url);
+      expect([status, stdout]).toEqual([0, local.stdout]);
+      expect(read('foreign.json')).toBe(read('local.json'));
+      const told = stderr.match(/holds tierkv:result:[0-9a-f]{64}, which is no answer to its case/g);
+      expect(told?.length).toBe(1);
     } finally {
       client.disconnect();
       await server.kill();
@@ -255,9 +302,52 @@ describe.runIf(hasRedis)('a recorded trace', () => {
       // each of the three points of each file read the one that the first had put there
       expect((await client.keys('tierkv:blob:*')).filter((key) => !/:\d+$/.test(key)).length).toBe(2);
       const moved = commands.filter(([, key]) => /^tierkv:blob:\w+:0$/.test(key ?? ''));
-      expect(moved.map(([name]) => name).sort()).toEqual(['get', 'get', 'set', 'set']);
+      expect(moved.map(([name]) => name).sort()).toEqual(['getrange', 'getrange', 'set', 'set']);
       monitor.disconnect();
     } finally {
+      client.disconnect();
+      await server.kill();
+    }
+  });
+});
+
+describe.runIf(hasRedis)('a file on the server', () => {
+  it('is fetched no further than it can be ours', async () => {
+    const bytes = randomBytes(9 * 2 ** 20);
+    fs.writeFileSync(at('file'), bytes);
+    const hash = createHash('sha256').update(bytes).digest('hex');
+    const name = `tierkv:blob:${hash}`;
+    const server = await RedisServer.start();
+    const client = server.client();
+    const cases = await CaseServer.open(server.url, 'server');
+    /** Bytes that the server has sent. */
+    const sent = async (): Promise<number> =>
+      Number(/total_net_output_bytes:(\d+)/.exec(await client.info('stats'))?.[1]);
+    try {
+      const long = Buffer.alloc(100 * 2 ** 20);
+      const kinds: (() => Promise<unknown>)[] = [
+        () => client.set(name, long),
+        () => client.set(name, '999999999'),
+        () => client.set(name, '-1'),
+        () => client.rpush(name, '2'),
+        () => client.set(`${name}:0`, long),
+        () => client.set(`${name}:1`, long),
+        () => client.set(`${name}:0`, bytes.subarray(0, 5)),
+        () => client.del(`${name}:1`),
+      ];
+      for (const [i, change] of kinds.entries()) {
+        await client.flushall();
+        await cases.putFile(at('file'), hash);
+        expect(await cases.getFile(hash, at('fetched'))).toBe(true);
+        expect(fs.readFileSync(at('fetched')).equals(bytes)).toBe(true);
+        if (i === 3) await client.del(name);
+        await change();
+        const before = await sent();
+        expect(await cases.getFile(hash, at('fetched')), `kind ${i}`).toBe(false);
+        expect((await sent()) - before, `kind ${i}`).toBeLessThan(18 * 2 ** 20);
+      }
+    } finally {
+      cases.close();
       client.disconnect();
       await server.kill();
     }

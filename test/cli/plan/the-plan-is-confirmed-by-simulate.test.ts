@@ -8,7 +8,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { gpusOf } from '../../../src/plan/choice.ts';
+import { deploymentFile, gpusOf, simulateWords } from '../../../src/plan/choice.ts';
 import {
   type DeploymentChoice,
   type PlanAnswer,
@@ -21,6 +21,8 @@ import { checkQuestion } from '../../../src/plan/question.ts';
 import { PlanSearch } from '../../../src/plan/search.ts';
 import { runTrial, type TrialTask } from '../../../src/plan/trial.ts';
 import { Trials } from '../../../src/plan/trials.ts';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
+import { planSimulation } from '../../../src/simulate/plan.ts';
 import { WorkerPool } from '../../../src/workers/workerPool.ts';
 import { main } from '../../command.ts';
 import { resultProblems } from '../../resultSchema.ts';
@@ -108,6 +110,29 @@ describe('a plan', () => {
     const same = simulated(String(simulateCommandOf(answer, file)));
     expect(same.ttft_p99_ms).toBe(answer.choice?.run.figures.ttft_p99);
     expect(same.completed_requests).toBe(200);
+  });
+
+  it.each([
+    { instances: 2, prefillInstances: 0, routing: 'least-loaded' },
+    { instances: 3, prefillInstances: 0, routing: 'prefix-and-load' },
+    { instances: 4, prefillInstances: 2, routing: 'least-loaded' },
+  ] as const)('runs the same by its file and by its command: %o', (changes) => {
+    const choice = { ...(answer.choice ?? expect.fail('none was found')).deployment, ...changes };
+    const checked = checkQuestion(question);
+    const file = join(folder, 'same.yaml');
+    const time = { name: 'calibrated' } as const;
+    const figures = [42, 43].map((seed) => {
+      const setting = { seed, requests: 200 };
+      writeFileSync(file, deploymentFile(choice, checked, setting, time));
+      const [byFile, byCommand] = [file, undefined].map((at) => {
+        const words = simulateWords(choice, checked, setting, time, at) ?? expect.fail('no command');
+        return runTrial({ plan: planSimulation(askedBy(readWords(words.split(' '))).deployment) });
+      });
+      expect(byCommand).toEqual(byFile);
+      return byFile;
+    });
+    expect(figures[0]).toMatchObject({ completed: 200 });
+    expect(figures[1]).not.toEqual(figures[0]);
   });
 
   it('says how sure it is, and what gives next', () => {

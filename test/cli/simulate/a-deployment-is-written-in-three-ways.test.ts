@@ -8,6 +8,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it, test } from 'vitest';
 import type { TierKVError } from '../../../src/runtime/errors.ts';
+import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
+import { tieNames } from '../../../src/sim/control/routing/routingPolicy.ts';
 import { readYaml } from '../../../src/sim/description/fields.ts';
 import { flagOf, type Knob, keysOf, knobs, type Path, paths } from '../../../src/sim/description/knobs.ts';
 import {
@@ -285,6 +287,47 @@ describe('a plan', () => {
     };
     expect(run(travelled)).toBe(run(plan));
     expect(run(structuredClone(plan))).toBe(run(plan));
+  });
+
+  it.each([...routingPolicies.names])('has one control plane by options and by file: %s', (name) => {
+    const byFile = path.join(folder, 'control.yaml');
+    const own = '[{ name: qwen3-14b, hardware: H100, tp: 2 }]';
+    const write = (control: string): void =>
+      fs.writeFileSync(byFile, `version: 1\nmodels: ${own}\npools: [{ name: a }]\ncontrol: { ${control} }\n`);
+    write(`routing: { policy: ${name} }`);
+    const options = (more: string): string =>
+      `--model qwen3-14b --gpu H100 --tp 2 --workload chatbot --rate 20 --routing-policy ${name}${more}`;
+    const written = (): unknown =>
+      planSimulation(asked(`--deployment ${byFile} --workload chatbot --rate 20`).deployment).control;
+    expect(written()).toEqual(planSimulation(asked(options('')).deployment).control);
+    if (!('ties' in routingPolicies.describe(name).parameters)) return;
+    for (const ties of tieNames) {
+      write(`routing: { policy: ${name}, ties: ${ties} }`);
+      const same = planSimulation(asked(options(` --routing-parameters ties=${ties}`)).deployment);
+      expect(written()).toEqual(same.control);
+    }
+  });
+
+  it('draws among equal instances of a role by options and by file', () => {
+    const byFile = path.join(folder, 'roles.yaml');
+    fs.writeFileSync(
+      byFile,
+      `version: 1
+models: [{ name: qwen3-14b, hardware: H100, tp: 2 }]
+pools: [{ name: p, role: prefill, replicas: 2 }, { name: d, role: decode, replicas: 2 }]
+control:
+  decider: { policy: always }
+  prefill_routing: { policy: weighted, scorers: { queue-depth: 1 } }
+  decode_routing: { policy: weighted, scorers: { queue-depth: 1 } }
+`,
+    );
+    const served = '--workload chatbot --rate 20';
+    const roles = '--num-instances 4 --prefill-instances 2 --decode-instances 2 --pd-decider always';
+    const scorers = '--prefill-routing-scorers queue-depth --decode-routing-scorers queue-depth';
+    const options = asked(`--model qwen3-14b --gpu H100 --tp 2 ${roles} ${scorers} ${served}`);
+    const { control } = planSimulation(asked(`--deployment ${byFile} ${served}`).deployment);
+    expect(control).toEqual(planSimulation(options.deployment).control);
+    expect(control.prefillRouting).toMatchObject({ ties: 'random' });
   });
 
   it('needs no file that describes it any more', () => {
