@@ -28,6 +28,7 @@ import {
   type FieldPaths,
   fault,
   get,
+  isGiven,
   nameOf,
   saidOfSettings,
 } from '../sim/description/settings.ts';
@@ -90,6 +91,7 @@ const engineFields: Readonly<Record<string, Path>> = {
   acceptance: 'speculation.acceptance',
   draftUs: 'speculation.draftUs',
   expertImbalance: 'latency.expertImbalance',
+  offload: 'tiers.offload',
   'adapters.slots': 'engine.maxLoras',
   'adapters.loadUs': 'engine.loraLoadUs',
   blockTokens: 'engine.blockTokens',
@@ -138,6 +140,9 @@ function setupOf(
   const own = makeTiers?.(blockBytes) ?? tiersOf(deployment, blockTokens, blockBytes, machine.tp);
   const { lowerTiers, loads, shared } = withShared(deployment, own, blockBytes, machine.tp);
   const always = of('tiers.load') === 'always';
+  const offload = of('tiers.offload');
+  const isShareGiven = offload === 'threshold' && isGiven(deployment, 'tiers.offloadThreshold');
+  const share = isShareGiven ? { share: of('tiers.offloadThreshold') } : {};
   const maxSequences = of('engine.maxSequences');
   const batchedTokens = of('engine.maxBatchedTokens');
   const preemption = named('engine.preemptionMode', of('engine.preemptionMode'), preemptionNames);
@@ -172,6 +177,7 @@ function setupOf(
       ...(always ? { computeUsPerToken: Infinity } : computeCost(machine.latency)),
       eviction: { policy: named('engine.eviction', of('engine.eviction'), evictionPolicyNames) },
       offloadThreshold: lowerTiers.length === 0 ? 1 : of('tiers.offloadThreshold'),
+      ...(offload === undefined || lowerTiers.length === 0 ? {} : { offload: { policy: offload, ...share } }),
       lowerCopy: 'keep',
       scheduler: {
         maxBatchedTokens: batchedTokens,

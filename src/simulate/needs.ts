@@ -207,6 +207,11 @@ const needs: Readonly<Record<NeedName, Need>> = {
     lacks: () => 'is for tiers of an instance: beside a shared tier blocks leave GPU memory by another rule',
     remedy: () => 'Leave it out.',
   },
+  byThreshold: {
+    acts: ({ deployment }) => (get(deployment, 'tiers.offload') ?? 'threshold') === 'threshold',
+    lacks: (name) => `is of the policy threshold, and ${name('tiers.offload')} is another one`,
+    remedy: () => 'Leave one of them out.',
+  },
   fittedBlocks: {
     acts: ({ deployment }) => !isGiven(deployment, 'engine.kvBlocks'),
     lacks: (name) => `says how many blocks fit, and ${name('engine.kvBlocks')} says it already`,

@@ -13,7 +13,13 @@ import {
   requireInteger,
   requirePositive,
 } from '../../runtime/errors.ts';
-import { type EvictionChoice, type KVManager, type ManagerConfig, tierName } from '../../runtime/index.ts';
+import {
+  type EvictionChoice,
+  type KVManager,
+  type ManagerConfig,
+  type OffloadChoice,
+  tierName,
+} from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
@@ -209,6 +215,8 @@ export interface EngineConfig {
   readonly eviction: EvictionChoice;
   /** Share of HBM, in use or cached, above which a release offloads cached blocks. */
   readonly offloadThreshold: number;
+  /** When cached blocks of HBM go down, in place of `offloadThreshold`. Not beside a shared tier, which has a rule of its own. */
+  readonly offload?: OffloadChoice;
   readonly lowerCopy: 'keep' | 'move';
   readonly scheduler: SchedulerConfig;
   /**
@@ -236,6 +244,7 @@ const engineNames = optionNames<EngineConfig>({
   computeUsPerTokenSquared: true,
   eviction: true,
   offloadThreshold: true,
+  offload: true,
   lowerCopy: true,
   scheduler: true,
   manager: true,
@@ -358,20 +367,22 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
     return { capacityBytes: (blocks - landing) * blockBytes, landingBytes: landing * blockBytes };
   };
   // as the runtime does it: what was computed goes down at once, so that others find it
-  const offload = config.shared === undefined ? {} : { offload: { policy: 'eager' } };
+  const below = config.shared === undefined ? {} : { offload: { policy: 'eager' } };
+  const byThreshold = config.shared === undefined && config.offload === undefined;
+  const own = config.offload === undefined ? {} : { offload: config.offload };
   const lower = Object.fromEntries(
     lowerTiers.map(({ tier, blocks }, i) => [
       tier,
-      { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : offload) },
+      { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : below) },
     ]),
   );
   const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, topBlocks);
   return {
     unitBytes: [blockBytes],
-    [tierNames[TOP]]: { ...size(topBlocks), ...offload },
+    [tierNames[TOP]]: { ...size(topBlocks), ...own, ...below },
     ...lower,
     eviction: config.eviction,
-    ...(config.shared === undefined ? { offloadThreshold: config.offloadThreshold } : {}),
+    ...(byThreshold ? { offloadThreshold: config.offloadThreshold } : {}),
     lowerCopy: config.lowerCopy,
     ...(timed ? { leavingShare: leavingShare(config) } : cutOff ? { leavingShare: 0 } : {}),
     maxJobs: Math.min(2 ** 20, Math.max(16_384, 2 * total)),

@@ -56,6 +56,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--max-num-batched-tokens': ['100'],
   '--long-prefill-token-threshold': ['16'],
   '--kv-cpu-blocks': ['5000'],
+  '--kv-offload': ['eager'],
   '--kv-offload-threshold': ['0.5'],
   '--kv-transfer-bandwidth': ['5'],
   '--kv-transfer-base-latency': ['5'],
@@ -289,4 +290,23 @@ it('short answers first: requests that wait are served sooner on the mean than b
     return JSON.parse(fs.readFileSync(file, 'utf8')).e2e_mean_ms;
   };
   expect(await mean('sjf-output')).toBeLessThan(0.9 * (await mean('sjf')));
+});
+
+it('blocks go down by the policy that was asked for', async () => {
+  const sent = async (...policy: string[]): Promise<number> => {
+    const file = at('sent.json');
+    await printed(...base, '--ddr', '32GiB', '--kv-load', 'always', ...policy, '--json', file);
+    return JSON.parse(fs.readFileSync(file, 'utf8')).result.transfers.sent;
+  };
+  // there is room for all, so only a policy that does not wait for need sends any
+  expect(await sent()).toBe(0);
+  expect(await sent('--kv-offload', 'lazy')).toBe(0);
+  const eager = await sent('--kv-offload', 'eager');
+  expect(eager).toBeGreaterThan(0);
+  expect(await sent('--kv-offload', 'threshold')).toBe(0);
+  expect(await sent('--kv-offload', 'threshold', '--kv-offload-threshold', '0')).toBeGreaterThan(0);
+  for (const policy of ['lazy', 'eager']) {
+    const both = ['--kv-offload', policy, '--kv-offload-threshold', '0.5'];
+    await expect(sent(...both)).rejects.toThrow(/--kv-offload-threshold is of the policy threshold/);
+  }
 });

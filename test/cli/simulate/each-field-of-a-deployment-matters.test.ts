@@ -192,6 +192,7 @@ const rows: readonly Row[] = [
   row('plain', 'pools[0].engine.scheduler=sjf', ...pressed),
   row('plain', 'pools[0].engine.preemption_mode=restart', ...small),
   row('plain', 'pools[0].engine.eviction=fifo', ...small),
+  row('plain', 'pools[0].engine.kv_offload=eager', ...pressed),
   row('plain', 'pools[0].engine.kv_offload_threshold=0.3', ...pressed),
   row(
     'plain',

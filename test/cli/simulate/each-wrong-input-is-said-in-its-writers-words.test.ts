@@ -60,6 +60,7 @@ const settings: readonly (readonly [option: string, field: string, key: string])
     'pools.0.engine.long_prefill_token_threshold',
   ],
   ['--kv-cpu-blocks', 'tiers.hostBlocks', 'pools.0.engine.kv_cpu_blocks'],
+  ['--kv-offload', 'tiers.offload', 'pools.0.engine.kv_offload'],
   ['--kv-offload-threshold', 'tiers.offloadThreshold', 'pools.0.engine.kv_offload_threshold'],
   ['--kv-transfer-bandwidth', 'tiers.loadTokensPerUs', 'pools.0.engine.kv_transfer_bandwidth'],
   ['--kv-transfer-base-latency', 'tiers.loadBaseUs', 'pools.0.engine.kv_transfer_base_latency'],

@@ -248,6 +248,15 @@ export const memoryKnobs = {
     in: 'engine',
     needs: ['billedLoads'],
   },
+  'tiers.offload': {
+    flags: '--kv-offload <policy>',
+    about:
+      'cached blocks go down: lazy (when room is needed), threshold (above a share), eager (copied once no request holds them)',
+    kind: 'name',
+    names: ['lazy', 'threshold', 'eager'],
+    in: 'engine',
+    needs: ['lowerTiers', 'ownTiers'],
+  },
   'tiers.offloadThreshold': {
     flags: '--kv-offload-threshold <share>',
     about: 'share of GPU memory above which cached blocks move down',
@@ -256,7 +265,7 @@ export const memoryKnobs = {
     max: 1,
     or: 1,
     in: 'engine',
-    needs: ['lowerTiers', 'ownTiers'],
+    needs: ['lowerTiers', 'ownTiers', 'byThreshold'],
   },
   'tiers.loadTokensPerUs': {
     flags: '--kv-transfer-bandwidth <n>',
