@@ -232,13 +232,13 @@ export class RemoteRunner implements TaskRunner {
     }
   }
 
-  /** What is no answer to its case counts as not there, also for workers, which look whether one is there. */
+  /** What does not answer its case counts as not there, also for workers, which look whether one is there. */
   async #refuse(name: string): Promise<void> {
     if (!this.#saidForeign) {
       const remedy =
         'another program or another tierkv writes there, so use a server or a database of its own';
       this.#say(
-        `${this.#server.shown} holds ${name}, which is no answer to its case; it is computed again (${remedy})`,
+        `${this.#server.shown} holds ${name}, which does not answer its case; it is computed again (${remedy})`,
       );
     }
     this.#saidForeign = true;

@@ -167,7 +167,7 @@ describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
       const { status, stdout, stderr } = await sweep('foreign', server.url);
       expect([status, stdout]).toEqual([0, local.stdout]);
       expect(read('foreign.json')).toBe(read('local.json'));
-      const told = stderr.match(/holds tierkv:result:[0-9a-f]{64}, which is no answer to its case/g);
+      const told = stderr.match(/holds tierkv:result:[0-9a-f]{64}, which does not answer its case/g);
       expect(told?.length).toBe(1);
     } finally {
       client.disconnect();
