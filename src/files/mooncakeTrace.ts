@@ -331,7 +331,7 @@ function rowOf({ timestampMs, inputTokens, outputTokens, hashIds }: TraceRequest
     timestamp: timestampMs,
     input_length: inputTokens,
     output_length: outputTokens,
-    hash_ids: Array.from(hashIds),
+    hash_ids: hashIds,
   };
 }
 

@@ -128,7 +128,7 @@ test('a directory that another process owns, or that is not there, is an error a
   await using owner = await openRuntimeOf(layoutOf(model), { nvme });
   expect(owner.layout.blockTokens).toBe(16);
   await expect(withPrefixCache(model, { ...options, nvme })).rejects.toMatchObject({ code: 'TKV_LOCKED' });
-  const absent = { ...nvme, dir: '/nowhere' };
+  const absent = { ...nvme, dir: '/nowhere/at/all' };
   await expect(withPrefixCache(model, { ...options, nvme: absent })).rejects.toMatchObject({
     field: 'nvme.dir',
   });

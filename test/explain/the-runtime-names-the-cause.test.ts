@@ -99,7 +99,7 @@ describe('a live runtime', () => {
     kv.manager.evict(0, promptBlocks, kv.nowUs());
     const [{ lost, why }] = now(kv, 1).blocks;
     expect(lost).toMatchObject({ by: 'evict', sequence: null });
-    expect(why).toContain('because the server, migration or a save asked for it');
+    expect(why).toContain('because the server or migration asked for it');
   });
 
   it('still being written by another request', async () => {

@@ -74,6 +74,9 @@ export function runsOf(ids: Iterable<number>): Int32Array {
   return Int32Array.from(runs);
 }
 
+/** Block ids of a row. A reader that has them in an array of numbers of its own gives that, so that they stand once. */
+type BlockIds = readonly number[] | Float64Array;
+
 /**
  * Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself.
  */
@@ -86,7 +89,7 @@ class PrefixTree {
   }
 
   /** Returns what is wrong with a path from the root, or undefined; only a correct path is remembered. */
-  check(ids: readonly number[]): string | undefined {
+  check(ids: BlockIds): string | undefined {
     const fresh = new Map<number, number>();
     let parent = -1;
     for (const id of ids) {
@@ -225,7 +228,7 @@ interface MooncakeRow {
   readonly arrivalUs: number;
   readonly inputTokens: number;
   readonly outputTokens: number;
-  readonly ids: readonly number[];
+  readonly ids: BlockIds;
 }
 
 /** The rules of a trace, row by row: every reader of lines asks it. */
@@ -314,10 +317,10 @@ export function* mooncakeRequests(
 }
 
 /** The `hash_ids` of a row. */
-export function blockIds(row: Readonly<Record<string, unknown>>, at: TraceLine): number[] {
+export function blockIds(row: Readonly<Record<string, unknown>>, at: TraceLine): BlockIds {
   const ids = row.hash_ids;
-  if (Array.isArray(ids) && ids.every((id) => Number.isInteger(id) && id >= 0 && id <= MAX_BLOCK_ID))
-    return ids;
+  const isList = Array.isArray(ids) || ids instanceof Float64Array;
+  if (isList && ids.every((id) => Number.isInteger(id) && id >= 0 && id <= MAX_BLOCK_ID)) return ids;
   throw at.error('hash_ids', 'is not a list of block ids', `Write integers from 0 to ${MAX_BLOCK_ID}`);
 }
 
@@ -350,7 +353,7 @@ class ChainedIds {
     return this.#chained.size;
   }
 
-  of(ids: readonly number[]): number[] {
+  of(ids: BlockIds): number[] {
     let parent = 0; // the start; prefixes count from 1
     return ids.map((id) => {
       let dense = this.#dense.get(id);

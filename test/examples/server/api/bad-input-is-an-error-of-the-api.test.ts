@@ -63,15 +63,15 @@ const refused: readonly (readonly [
     completion({ prompt: Array(600).fill(5) }),
     400,
     'prompt',
-    /context has 480/,
+    /context has 512/,
   ],
   [
     'an answer over the context',
     completions,
-    completion({ max_tokens: 480 }),
+    completion({ max_tokens: 512 }),
     400,
     'prompt',
-    /context has 480/,
+    /context has 512/,
   ],
   ['no tokens', completions, completion({ max_tokens: 0 }), 400, 'max_tokens', /from 1/],
   ['half a token', completions, completion({ max_tokens: 1.5 }), 400, 'max_tokens', /integer/],
@@ -206,9 +206,9 @@ it('a path that must be text and is not is an error of the API, and the scheme o
 it('a prompt that nearly fills the context has the room that is left, where no length is asked for', async () => {
   const response = await server.post(
     completions,
-    completion({ prompt: Array(475).fill(5), ignore_eos: true }),
+    completion({ prompt: Array(507).fill(5), ignore_eos: true }),
   );
-  expect(await response.json()).toMatchObject({ usage: { prompt_tokens: 475, completion_tokens: 5 } });
+  expect(await response.json()).toMatchObject({ usage: { prompt_tokens: 507, completion_tokens: 5 } });
 });
 
 it('an answer has all the tokens that were asked for, as many as the context holds with its prompt', async () => {
