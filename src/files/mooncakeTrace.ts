@@ -292,7 +292,7 @@ export async function* readMooncakeTrace(
   if (options.limit !== undefined) requireInteger('limit', options.limit, 1);
   const progress = options.progress ?? { bytesRead: 0, bytesTotal: 0, lines: 0 };
 
-  const rows = new MooncakeRows(blockTokens);
+  const rows = new MooncakeRows(blockTokens, undefined, 'Stop earlier with --num-requests');
   let requests = 0;
   let skipped = 0;
   for await (const text of readLines(path, progress)) {

@@ -5,10 +5,9 @@
  */
 
 import { readMooncakeTrace } from '../files/mooncakeTrace.ts';
-import { configError } from '../runtime/errors.ts';
 import type { EvictionChoice, KVManager } from '../runtime/index.ts';
 import type { SharedServer } from '../sim/links/sharedServer.ts';
-import { type SizedTier, sizeOption } from './sizedTiers.ts';
+import type { SizedTier } from './sizedTiers.ts';
 
 export type DriverName = 'real' | 'modeled';
 
@@ -99,16 +98,13 @@ export interface TraceSurvey {
   readonly longestRequest: number;
 }
 
-/** Most blocks that `all` may come to. */
-const maxUniqueBlocks: number = 2 ** 22;
-
 /**
- * @throws {TierKVError} TKV_INPUT for the first malformed line, unless they are to be skipped; TKV_CONFIG
- * when `all` would be more blocks than a replay can hold. Throws the signal's reason after a stop.
+ * The reader bounds the different blocks of a trace, and so those of `all`.
+ * @throws {TierKVError} TKV_INPUT for the first malformed line, unless they are to be skipped. Throws the signal's
+ * reason after a stop.
  */
 export async function surveyTrace(options: ReplayOptions, signal: AbortSignal): Promise<TraceSurvey> {
-  const unbounded = options.tiers.find(({ blocks }) => blocks === 'all');
-  const all = unbounded === undefined ? undefined : sizeOption(unbounded.name);
+  const holdsAll = options.tiers.some(({ blocks }) => blocks === 'all');
   const ids = new Set<number>();
   let requests = 0;
   let blockLookups = 0;
@@ -117,12 +113,8 @@ export async function surveyTrace(options: ReplayOptions, signal: AbortSignal): 
     requests++;
     blockLookups += request.hashIds.length;
     longestRequest = Math.max(longestRequest, request.hashIds.length);
-    if (all === undefined) continue;
+    if (!holdsAll) continue;
     for (const id of request.hashIds) ids.add(id);
-    if (ids.size > maxUniqueBlocks) {
-      const problem = `is all, and the trace has more than ${maxUniqueBlocks} blocks`;
-      throw configError(all, problem, `Give ${all} a number, or stop earlier with --num-requests.`);
-    }
   }
   return { requests, blockLookups, uniqueBlocks: ids.size, longestRequest };
 }

@@ -235,12 +235,19 @@ interface MooncakeRow {
 export class MooncakeRows {
   readonly #blockTokens: number;
   readonly #taken: TakenColumns;
+  readonly #shorter: string;
   readonly #tree = new PrefixTree();
   #previousUs = 0;
 
-  constructor(blockTokens: number, taken: TakenColumns = new TakenColumns()) {
+  /** @param shorter how a caller takes fewer blocks of a trace, for the error of one that has too many */
+  constructor(
+    blockTokens: number,
+    taken: TakenColumns = new TakenColumns(),
+    shorter = 'Take a part of the trace (--num-requests does not shorten it)',
+  ) {
     this.#blockTokens = blockTokens;
     this.#taken = taken;
+    this.#shorter = shorter;
   }
 
   /**
@@ -275,7 +282,7 @@ export class MooncakeRows {
     if (broken !== undefined) throw at.error('hash_ids', broken, 'Give every prefix an id of its own');
     if (this.#tree.blocks > maxBlocks) {
       const problem = `brings the trace to more than ${maxBlocks} different blocks`;
-      throw at.error('hash_ids', problem, 'Take a part of the trace (--num-requests does not shorten it)');
+      throw at.error('hash_ids', problem, this.#shorter);
     }
     this.#previousUs = arrivalUs;
     return { arrivalUs, inputTokens, outputTokens, ids };
@@ -353,7 +360,7 @@ class ChainedIds {
     return this.#chained.size;
   }
 
-  of(ids: BlockIds): number[] {
+  of(ids: BlockIds): BlockIds {
     let parent = 0; // the start; prefixes count from 1
     return ids.map((id) => {
       let dense = this.#dense.get(id);

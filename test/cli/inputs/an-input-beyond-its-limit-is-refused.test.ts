@@ -143,7 +143,9 @@ it('more different blocks than can be told apart are an error that says what to 
   const file = at('wide.jsonl', ...lines());
   expect(
     await refusal('replay', file, '--driver', 'modeled', '--block-tokens', '1', '--nvme', 'all'),
-  ).toMatch(/--nvme is all, and the trace has more than 4194304 blocks\. Give --nvme a number/);
+  ).toMatch(
+    /:5: hash_ids brings the trace to more than 4194304 different blocks\. Stop earlier with --num-requests/,
+  );
   expect(await refusal('workload', 'describe', file, '--block-tokens', '1')).toMatch(
     /:5: hash_ids brings the trace to more than 4194304 different blocks/,
   );

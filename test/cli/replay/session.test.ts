@@ -50,13 +50,14 @@ async function replay(tiers: Tiers, requests: readonly number[][], links = link)
 }
 
 /** Prefix-chained requests: each is a path in a small tree, so ids repeat only with their whole prefix. */
-const path = fc.array(fc.nat(2), { minLength: 1, maxLength: 14 }).map((turns) => {
+const longestPath = 14;
+const path = fc.array(fc.nat(2), { minLength: 1, maxLength: longestPath }).map((turns) => {
   const ids: number[] = [];
   let node = 0;
   for (const turn of turns) ids.push((node = node * 3 + turn + 1));
   return ids;
 });
-/** A lower tier holds at least what leaves at a time: the definition knows no blocks on their way. */
+/** A lower tier holds at least as many blocks as one request sends down: the definition knows no blocks on their way. */
 const tiers = fc
   .record({
     hbm: fc.integer({ min: 1, max: 20 }),
@@ -65,7 +66,7 @@ const tiers = fc
     window: fc.integer({ min: 1, max: 6 }),
   })
   .map(({ hbm, ddr, nvme, window }) => {
-    const holding = (blocks: number): number => (blocks === 0 ? 0 : blocks + window);
+    const holding = (blocks: number): number => (blocks === 0 ? 0 : blocks + longestPath);
     return { hbm, ddr: holding(ddr), nvme: holding(nvme), window };
   });
 

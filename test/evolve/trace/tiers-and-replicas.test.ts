@@ -28,14 +28,21 @@ function found(recorder: TraceRecorder, type: AnomalyType): Anomaly[] {
   return recorder.anomalies.found({}).filter((anomaly) => anomaly.type === type);
 }
 
-/** A reload within so long of the block's offload is thrashing. */
+/**
+ * A reload within so long of the block's offload is thrashing. A whole memory of blocks may be in flight, so that all that
+ * leaves so small a memory goes down.
+ */
 function tiered(thrashingWindowUs: number, topBlocks: number): ReturnType<typeof smallPool> {
-  const options: SmallPool = { topBlocks, ddrBlocks: 64 };
+  const ddrBlocks = 64;
+  const options: SmallPool = { topBlocks, ddrBlocks };
   const pool = smallPool(options);
-  return {
-    ...pool,
-    engine: { ...pool.engine, manager: { ...managerConfigOf(pool.engine), thrashingWindowUs } },
+  const { leavingShare: _, ...manager } = managerConfigOf(pool.engine);
+  const size = (blocks: number): { capacityBytes: number; landingBytes: number } => {
+    const capacityBytes = blocks * pool.engine.blockBytes;
+    return { capacityBytes, landingBytes: capacityBytes };
   };
+  const sizes = { hbm: size(topBlocks), ddr: size(ddrBlocks), leavingShare: 0.5 };
+  return { ...pool, engine: { ...pool.engine, manager: { ...manager, ...sizes, thrashingWindowUs } } };
 }
 
 /** Three prompts of 10 blocks in turn, 20 ms apart, four times each. */
