@@ -68,10 +68,10 @@ const device = { limits: {}, features: new Set() };
 type Call = (more: object) => unknown;
 const calls: Readonly<Record<string, Call>> = {
   'open config.': (more) => openRuntime({ ...more }),
-  'open nvme.': (more) => openRuntime({ nvme: { dir: '/nowhere', bytes: blocks(9), ...more } }),
+  'open nvme.': (more) => openRuntime({ nvme: { dir: '/nowhere/at/all', bytes: blocks(9), ...more } }),
   'open nvme.writeBudget.': (more) =>
     openRuntime({
-      nvme: { dir: '/nowhere', bytes: blocks(9), writeBudget: { bytesPerByteRead: 1, ...more } },
+      nvme: { dir: '/nowhere/at/all', bytes: blocks(9), writeBudget: { bytesPerByteRead: 1, ...more } },
     }),
   'open offload.': (more) => openRuntime({ offload: { ...more } }),
   'open migration.': (more) => openRuntime({ migration: { ...more } }),
@@ -136,8 +136,8 @@ const calls: Readonly<Record<string, Call>> = {
   'TieredKVStorage tiers[0].': (more) =>
     TieredKVStorage.open({ pool: poolConfig, tiers: [{ tier: 'hbm', capacityBytes: 2 ** 20, ...more }] }),
   'openDevice options.': (more) => openDevice({ ...more }),
-  'FileStore options.': (more) => FileStore.open('/nowhere', shape, { ...more }),
-  'FileStore identity.': (more) => FileStore.open('/nowhere', shape, { identity: { ...more } }),
+  'FileStore options.': (more) => FileStore.open('/nowhere/at/all', shape, { ...more }),
+  'FileStore identity.': (more) => FileStore.open('/nowhere/at/all', shape, { identity: { ...more } }),
   'MemoryStore options.': (more) => MemoryStore.open(shape, { ...more }),
   'HostArena options.': (more) => HostArena.open({ chunkBytes: [4096], field: 'ddr', ...more }),
   'PagedAttention config.': (more) => PagedAttention.open({ device, slabs: [], layout, ...more } as never),
