@@ -7,7 +7,7 @@ declare module 'tierkv:files' {
 }
 
 declare module 'tierkv:file-worker' {
-  /** The program of `src/browser/fileWorker.ts`. A build for browsers makes this module. */
+  /** The program of `src/adapters/browser/fileWorker.ts`. A build for browsers makes this module. */
   const program: string;
   export default program;
 }

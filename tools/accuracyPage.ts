@@ -13,10 +13,10 @@ import {
   loadHardware,
   loadModel,
   readText,
-} from '../src/files/dataFiles.ts';
-import { type ComparedValue, compareTimes } from '../src/fitting/comparison.ts';
-import { measuredRun, type ServedBy } from '../src/fitting/fitRequests.ts';
+} from '../src/io/files/dataFiles.ts';
 import { TierKVError } from '../src/runtime/errors.ts';
+import { type ComparedValue, compareTimes } from '../src/sim/fitting/comparison.ts';
+import { measuredRun, type ServedBy } from '../src/sim/fitting/fitRequests.ts';
 import type { CalibratedCoefficients } from '../src/sim/latency/calibrated.ts';
 import { onLinksOf } from '../src/sim/latency/calibrated.ts';
 import { engineMemory } from '../src/sim/latency/engineMemory.ts';

@@ -1,5 +1,5 @@
 /**
- * Code for pages and workers: one bundle by rolldown in which modules of Node have their counterparts of `src/browser`, and
+ * Code for pages and workers: one bundle by rolldown in which modules of Node have their counterparts of `src/adapters/browser`, and
  * the package's data files are texts. A module of Node that has none is an error with its importer.
  */
 
@@ -13,16 +13,16 @@ const source = (name: string): string => join(root, 'src', name);
 
 /** Modules of the sources by what stands in their place. */
 const counterparts: ReadonlyMap<string, string> = new Map([
-  [source('files/inputs.ts'), source('browser/inputs.ts')],
-  [source('requireNode.ts'), source('browser/noNode.ts')],
-  [source('packageFiles.ts'), source('browser/packageFiles.ts')],
-  [source('backends/file/posixFolder.ts'), source('browser/opfsFolder.ts')],
-  [source('backends/host/posix.ts'), source('browser/posix.ts')],
-  [source('backends/remote/remoteTier.ts'), source('browser/remoteTier.ts')],
-  [source('adapters/transformers/weights.ts'), source('browser/weights.ts')],
-  [source('backends/webgpu/adapter.ts'), source('browser/adapter.ts')],
-  [source('embed/blockPort.ts'), source('browser/blockPort.ts')],
-  [source('embed/noteCipher.ts'), source('browser/noteCipher.ts')],
+  [source('io/files/inputs.ts'), source('adapters/browser/inputs.ts')],
+  [source('requireNode.ts'), source('adapters/browser/noNode.ts')],
+  [source('packageFiles.ts'), source('adapters/browser/packageFiles.ts')],
+  [source('backends/file/posixFolder.ts'), source('adapters/browser/opfsFolder.ts')],
+  [source('backends/host/posix.ts'), source('adapters/browser/posix.ts')],
+  [source('backends/remote/remoteTier.ts'), source('adapters/browser/remoteTier.ts')],
+  [source('adapters/transformers/weights.ts'), source('adapters/browser/weights.ts')],
+  [source('backends/webgpu/adapter.ts'), source('adapters/browser/adapter.ts')],
+  [source('embed/blockPort.ts'), source('adapters/browser/blockPort.ts')],
+  [source('embed/noteCipher.ts'), source('adapters/browser/noteCipher.ts')],
 ]);
 
 /** What a simulation by names reads; measurements and traces stay behind. */
@@ -44,7 +44,7 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     // a page has no packages beside its own code
     if (['tierkv:files', 'tierkv:file-worker', 'cli-table3'].includes(id)) return `\0${id}`;
     if (Object.hasOwn(instead, id)) return instead[id];
-    if (id === 'node:path') return source('browser/paths.ts');
+    if (id === 'node:path') return source('adapters/browser/paths.ts');
     if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
     const found = await this.resolve(id, importer, { ...options, skipSelf: true });
     const counterpart = found === null ? undefined : counterparts.get(found.id);
@@ -52,9 +52,9 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
   },
   async load(id) {
     if (id === '\0tierkv:file-worker') {
-      return `export default ${JSON.stringify(await programText('browser/fileWorker.ts'))};`;
+      return `export default ${JSON.stringify(await programText('adapters/browser/fileWorker.ts'))};`;
     }
-    if (id === source('browser/noNode.ts')) return 'export {};';
+    if (id === source('adapters/browser/noNode.ts')) return 'export {};';
     if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
     // the printer of tables needs a terminal, and pages print none
     return id === '\0cli-table3' ? 'export default class {}' : null;

@@ -5,7 +5,7 @@
  *   share lies in `dist/shared`, once, so that a class that comes through two doors is one class; every command is a part that
  *   is loaded when it is called. Packages are inside, since a program loads one file faster than a hundred and a user installs
  *   less; their licences stand in `dist/LICENSES`. Only packages with native code, and what may be absent, are imported.
- * - Doors of pages (browserBuild.ts): the same for browsers, below `dist/browser`.
+ * - Doors of pages (browserBuild.ts): the same for browsers, below `dist/adapters/browser`.
  *
  * The code has no comments, is not minified and has no source maps: it keeps names and lines, so the stack of an
  * error leads to its place. Declarations that no door leads to are left out. `--out FOLDER` builds elsewhere, `--programs`
@@ -49,9 +49,9 @@ const nameOf = (file: string): string => /^(?:\.\/)?dist\/(.+)\.js$/.exec(file)!
 const allDoors = Object.values(manifest.exports).flatMap((door) =>
   typeof door === 'string' ? [] : [nameOf(door.default)],
 );
-const doors = allDoors.filter((name) => !name.startsWith('browser/'));
+const doors = allDoors.filter((name) => !name.startsWith('adapters/browser/'));
 /** Doors of pages are built together, and share no file with those of Node. */
-const pageDoors = allDoors.filter((name) => name.startsWith('browser/'));
+const pageDoors = allDoors.filter((name) => name.startsWith('adapters/browser/'));
 
 /** What `src/packageFiles.ts` is asked for: programs of threads. */
 const threads = globSync('src/**/*.ts', { cwd: root }).flatMap((file) =>
@@ -125,7 +125,7 @@ const ofPages = values.programs
   : await buildForBrowsers({
       input: Object.fromEntries(pageDoors.map((name) => [name, join(root, 'src', `${name}.ts`)])),
       dir: out,
-      shared: 'browser/shared',
+      shared: 'adapters/browser/shared',
       minify: false,
       external: ['yaml', '@huggingface/transformers'],
     });

@@ -7,9 +7,9 @@
 
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { importPeer } from '../src/metrics/peer.ts';
-import type { VegaLiteSpec } from '../src/printing/chart.ts';
-import { tierColours } from '../src/report/charts.ts';
+import type { VegaLiteSpec } from '../src/io/printing/chart.ts';
+import { importPeer } from '../src/observe/metrics/peer.ts';
+import { tierColours } from '../src/observe/report/charts.ts';
 
 const time = {
   field: 'at',

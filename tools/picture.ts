@@ -9,8 +9,8 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { renderSvg } from '../src/printing/chart.ts';
-import type { ReplayReport } from '../src/replay/report.ts';
+import { renderSvg } from '../src/io/printing/chart.ts';
+import type { ReplayReport } from '../src/studies/replay/report.ts';
 
 const root = resolve(import.meta.dirname, '..');
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-picture-'));

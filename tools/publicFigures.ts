@@ -4,7 +4,7 @@
  * `seen` showed a rule of `engineMemory`; to the others, and to all times, nothing was fitted.
  */
 
-import { loadCoefficients, loadHardware, loadModel } from '../src/files/dataFiles.ts';
+import { loadCoefficients, loadHardware, loadModel } from '../src/io/files/dataFiles.ts';
 import { inputError } from '../src/runtime/errors.ts';
 import { requireShapes } from '../src/runtime/options.ts';
 import { engineMemory, layerKvBytesPerToken } from '../src/sim/latency/engineMemory.ts';

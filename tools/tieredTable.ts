@@ -5,7 +5,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { simulate } from '../src/simulate/simulate.ts';
+import { simulate } from '../src/sim/build/simulate.ts';
 
 const root = new URL('../', import.meta.url);
 export const tieredPage: string = fileURLToPath(new URL('docs/guide/simulate.md', root));

@@ -10,7 +10,7 @@
  */
 
 import { parseArgs } from 'node:util';
-import { firstRequests, Optimum, PoolStudy, type StudyRow, shareOf } from '../../src/replay/study.ts';
+import { firstRequests, Optimum, PoolStudy, type StudyRow, shareOf } from '../../src/studies/replay/study.ts';
 import { loadTrace, type PublicTrace, type TraceName, traceNames } from './policies/traces.ts';
 
 interface Row extends StudyRow {

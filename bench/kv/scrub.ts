@@ -10,8 +10,8 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { type KVLayout, KVRuntime, kvLayout } from '../../src/index.ts';
-import { median } from '../../src/measure/manager.ts';
-import { formatBytes, renderTable } from '../../src/printing/text.ts';
+import { formatBytes, renderTable } from '../../src/io/printing/text.ts';
+import { median } from '../../src/studies/measure/manager.ts';
 
 const { values } = parseArgs({
   options: {

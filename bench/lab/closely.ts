@@ -9,8 +9,8 @@
  */
 
 import { parseArgs } from 'node:util';
-import { benchLinks, fullSizes } from '../../src/measure/links.ts';
-import { median } from '../../src/measure/manager.ts';
+import { benchLinks, fullSizes } from '../../src/studies/measure/links.ts';
+import { median } from '../../src/studies/measure/manager.ts';
 
 const { values: options } = parseArgs({
   options: {

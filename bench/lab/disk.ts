@@ -15,8 +15,8 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { HostArena } from '../../src/backends/host/hostArena.ts';
 import { loadLibc } from '../../src/backends/host/posix.ts';
-import { temporaryDirectory } from '../../src/files/temporaryDirectory.ts';
-import { median } from '../../src/measure/manager.ts';
+import { temporaryDirectory } from '../../src/io/files/temporaryDirectory.ts';
+import { median } from '../../src/studies/measure/manager.ts';
 
 const { values: options } = parseArgs({
   options: {

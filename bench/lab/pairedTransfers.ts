@@ -16,7 +16,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import type { LinkRig as Rig, Route } from '../../src/measure/contestants.ts';
+import type { LinkRig as Rig, Route } from '../../src/studies/measure/contestants.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,

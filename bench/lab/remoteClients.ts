@@ -16,7 +16,7 @@ import crypto from 'node:crypto';
 import { once } from 'node:events';
 import net from 'node:net';
 import { parseArgs } from 'node:util';
-import { median } from '../../src/measure/manager.ts';
+import { median } from '../../src/studies/measure/manager.ts';
 
 const { values: options } = parseArgs({
   options: {

@@ -15,8 +15,8 @@ import { connectRemote } from '../../src/backends/remote/remoteClient.ts';
 import { RemoteStore } from '../../src/backends/remote/remoteStore.ts';
 import { parseRemoteUrl } from '../../src/backends/remote/remoteUrl.ts';
 import { RECORD_OVERHEAD_BYTES, RecordCodec } from '../../src/backends/remote/sealedRecord.ts';
-import { median } from '../../src/measure/manager.ts';
 import { poolShape } from '../../src/runtime/tables/slotPool.ts';
+import { median } from '../../src/studies/measure/manager.ts';
 import { emptyItem, patternItem } from '../../src/testing/index.ts';
 
 const { values: options } = parseArgs({

@@ -15,8 +15,8 @@ import { type Profiler, Session } from 'node:inspector/promises';
 import { parseArgs } from 'node:util';
 import { Engine } from '../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../examples/server/tinyModel/make.ts';
-import { dashboard } from '../../src/dashboard/index.ts';
-import { prometheus, watchRuntime } from '../../src/metrics/index.ts';
+import { dashboard } from '../../src/observe/dashboard/index.ts';
+import { prometheus, watchRuntime } from '../../src/observe/metrics/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const { values } = parseArgs({

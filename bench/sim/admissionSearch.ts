@@ -17,9 +17,9 @@
 
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { planCase, runCase } from '../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../src/evolve/binding/bind.ts';
-import type { PolicyBundle } from '../../src/evolve/bundle/policyBundle.ts';
+import { planCase, runCase } from '../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../src/policy/evolve/binding/bind.ts';
+import type { PolicyBundle } from '../../src/policy/evolve/bundle/policyBundle.ts';
 import type { DeploymentSpec } from '../../src/sim/description/knobs.ts';
 import { fromFields } from '../../src/sim/description/readers.ts';
 import type { LatencyBackend } from '../../src/sim/latency/latencyNames.ts';

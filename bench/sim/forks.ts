@@ -7,10 +7,10 @@
 
 import { parseArgs } from 'node:util';
 import { serialize } from 'node:v8';
+import { buildPlanned } from '../../src/sim/build/build.ts';
+import { planSimulation } from '../../src/sim/build/plan.ts';
 import { Simulation } from '../../src/sim/cluster/simulation.ts';
 import { askedBy, readWords } from '../../src/sim/description/readers.ts';
-import { buildPlanned } from '../../src/simulate/build.ts';
-import { planSimulation } from '../../src/simulate/plan.ts';
 
 const { values } = parseArgs({
   options: { requests: { type: 'string', default: '2000' }, json: { type: 'boolean', default: false } },

@@ -10,10 +10,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { openRunner } from '../../src/policy/workers/openRunner.ts';
+import { hasRun } from '../../src/sim/build/point.ts';
+import { pointsOf, runPoints } from '../../src/sim/build/sweep.ts';
 import { readWords } from '../../src/sim/description/readers.ts';
-import { hasRun } from '../../src/simulate/point.ts';
-import { pointsOf, runPoints } from '../../src/simulate/sweep.ts';
-import { openRunner } from '../../src/workers/openRunner.ts';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,

@@ -15,14 +15,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { otherGpuRun } from '../../src/fitting/check.ts';
+import { buildPlanned, runToEnd } from '../../src/sim/build/build.ts';
+import { planSimulation } from '../../src/sim/build/plan.ts';
 import { askedBy, readWords } from '../../src/sim/description/readers.ts';
+import { otherGpuRun } from '../../src/sim/fitting/check.ts';
 import { SchedulerEngine } from '../../src/sim/instance/schedulerEngine.ts';
 import type { MeasuredRequest } from '../../src/sim/latency/fit/measuredRuns.ts';
 import { BatchSums } from '../../src/sim/latency/latencyModel.ts';
 import { engineShape, PhysicalFloor } from '../../src/sim/latency/physics.ts';
-import { buildPlanned, runToEnd } from '../../src/simulate/build.ts';
-import { planSimulation } from '../../src/simulate/plan.ts';
 
 export interface MeasuredError {
   readonly coefficients: string;

@@ -13,16 +13,16 @@
 
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { openPolicy } from '../../src/evaluate/openPolicy.ts';
-import { type BoundBundle, bindBundle } from '../../src/evolve/binding/bind.ts';
+import { openPolicy } from '../../src/policy/evaluate/openPolicy.ts';
+import { type BoundBundle, bindBundle } from '../../src/policy/evolve/binding/bind.ts';
+import { engineHardware, engineSetup } from '../../src/sim/build/engineSettings.ts';
+import { openSimulation } from '../../src/sim/build/workloadSettings.ts';
 import { PolicyControlPlane } from '../../src/sim/control/plane.ts';
 import type { PolicyChoice } from '../../src/sim/control/policy.ts';
 import { newSimulation } from '../../src/sim/description/deployment.ts';
 import { askedBy, readWords } from '../../src/sim/description/readers.ts';
 import type { Deployment } from '../../src/sim/description/settings.ts';
 import { Status } from '../../src/sim/metrics/requestTable.ts';
-import { engineHardware, engineSetup } from '../../src/simulate/engineSettings.ts';
-import { openSimulation } from '../../src/simulate/workloadSettings.ts';
 
 const workloads = ['glia_40qps', 'prefix_heavy'] as const;
 type WorkloadName = (typeof workloads)[number];

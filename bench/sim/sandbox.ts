@@ -9,8 +9,8 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { loadProgram } from '../../src/sandbox/loadProgram.ts';
-import type { PolicyFunction, PolicyLanguage, Signature } from '../../src/sandbox/program.ts';
+import { loadProgram } from '../../src/policy/sandbox/loadProgram.ts';
+import type { PolicyFunction, PolicyLanguage, Signature } from '../../src/policy/sandbox/program.ts';
 
 const { values } = parseArgs({
   options: {

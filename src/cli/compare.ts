@@ -1,11 +1,11 @@
 /** `tierkv compare RUN`: a measured run beside its prediction, on the requests that no fit saw. */
 
 import { Command } from 'commander';
-import { requireWritableTargets, writeResultJson } from '../files/results.ts';
-import type { ServedBy } from '../fitting/fitRequests.ts';
-import { startProgressBar } from '../printing/progress.ts';
-import { renderTable } from '../printing/text.ts';
+import { requireWritableTargets, writeResultJson } from '../io/files/results.ts';
+import { startProgressBar } from '../io/printing/progress.ts';
+import { renderTable } from '../io/printing/text.ts';
 import { configError } from '../runtime/errors.ts';
+import type { ServedBy } from '../sim/fitting/fitRequests.ts';
 import { runText, servedBy, servedOptions } from './latency/command.ts';
 import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
@@ -42,11 +42,11 @@ export function compareCommand(): Command {
         throw configError('--fit-share', `is ${raw.fitShare}`, 'Set it to a share from 0, below 1.');
       }
       requireWritableTargets({ '--json': raw.json }, { RUN: file, '--coefficients': raw.coefficients });
-      const { predictedRun } = await import('../fitting/fitRequests.ts');
+      const { predictedRun } = await import('../sim/fitting/fitRequests.ts');
       const { readMeasuredRun } = await import('../sim/latency/fit/measuredRuns.ts');
       const { replayRun } = await import('../sim/latency/fit/runFit.ts');
-      const { compareTimes } = await import('../fitting/comparison.ts');
-      const { readText } = await import('../files/dataFiles.ts');
+      const { compareTimes } = await import('../sim/fitting/comparison.ts');
+      const { readText } = await import('../io/files/dataFiles.ts');
       const read = readMeasuredRun(readText(file), file);
       const { run, coefficients, kvBlocks } = predictedRun(read.requests, raw, raw.coefficients);
       const first = Math.floor(read.requests.length * raw.fitShare);

@@ -1,8 +1,8 @@
 /** `tierkv serve-dashboard`: the dashboard's page over a decision log, for a browser. */
 
 import { Command } from 'commander';
-import type { Dashboard, DashboardOptions } from '../dashboard/index.ts';
-import { printable } from '../printing/text.ts';
+import { printable } from '../io/printing/text.ts';
+import type { Dashboard, DashboardOptions } from '../observe/dashboard/index.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
@@ -34,7 +34,7 @@ export function dashboardCommand(): Command {
       const portNumber = requireInteger('--port', Number(port), 0, 65_535);
       const limits = links === undefined ? {} : await limitsIn(links);
       const make = await (follow === true ? followed : whole)(log, limits);
-      const { serveDashboard } = await import('../dashboard/index.ts');
+      const { serveDashboard } = await import('../observe/dashboard/index.ts');
       await interruptible(async (signal) => {
         const place = { host, port: portNumber };
         const server = await serveDashboard(make, place);
@@ -53,7 +53,7 @@ export function dashboardCommand(): Command {
 type MakeDashboard = (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>;
 
 async function followed(log: string, limits: Readonly<Record<string, number>>): Promise<MakeDashboard> {
-  const { followedLogDashboard } = await import('../dashboard/index.ts');
+  const { followedLogDashboard } = await import('../observe/dashboard/index.ts');
   const onEnd = (error?: unknown): void => {
     const why = error instanceof Error ? `: ${printable(error.message)}` : '';
     process.stderr.write(`${printable(log)} has ended${why}. The page shows what there was.\n`);
@@ -63,9 +63,9 @@ async function followed(log: string, limits: Readonly<Record<string, number>>): 
 
 /** Reads the log to its end before the page is there. */
 async function whole(log: string, limits: Readonly<Record<string, number>>): Promise<MakeDashboard> {
-  const { framesOfLog, logDashboard } = await import('../dashboard/index.ts');
-  const { fileLines } = await import('../files/inputs.ts');
-  const { startProgressBar } = await import('../printing/progress.ts');
+  const { framesOfLog, logDashboard } = await import('../observe/dashboard/index.ts');
+  const { fileLines } = await import('../io/files/inputs.ts');
+  const { startProgressBar } = await import('../io/printing/progress.ts');
   let count = 0;
   using bar = startProgressBar('lines');
   const lines = function* (): Generator<string> {
@@ -80,7 +80,7 @@ async function whole(log: string, limits: Readonly<Record<string, number>>): Pro
 
 /** By link, in bytes a second. */
 async function limitsIn(file: string): Promise<Record<string, number>> {
-  const { readText } = await import('../files/inputs.ts');
+  const { readText } = await import('../io/files/inputs.ts');
   const { parseLinkCalibration } = await import('../sim/latency/capacity.ts');
   const { links } = parseLinkCalibration(readText(file), file);
   return Object.fromEntries(

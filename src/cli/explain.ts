@@ -1,9 +1,9 @@
 /** `tierkv explain`: why a request found what it found, from a decision log or in a simulation. */
 
 import { Command } from 'commander';
-import { fileLines, readText } from '../files/inputs.ts';
-import { requireWritableTargets, writeResultJson } from '../files/results.ts';
-import { startProgressBar } from '../printing/progress.ts';
+import { fileLines, readText } from '../io/files/inputs.ts';
+import { requireWritableTargets, writeResultJson } from '../io/files/results.ts';
+import { startProgressBar } from '../io/printing/progress.ts';
 import { configError } from '../runtime/errors.ts';
 import { addSimulateOptions, askedOf, givenOptions, jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
@@ -68,7 +68,9 @@ async function fromLog(
   if (log === undefined)
     throw configError('log', 'is missing', 'Name a decision log, or ask for --simulated.');
   if (rest.length > 0) throw configError('log', 'is one file', `Leave ${rest[0]} out.`);
-  const { explanationText, keyOf, LogExplainer, lifeText, readPrefix } = await import('../explain/index.ts');
+  const { explanationText, keyOf, LogExplainer, lifeText, readPrefix } = await import(
+    '../observe/explain/index.ts'
+  );
   const prefix = values.prefix === undefined ? undefined : readPrefix(readText(values.prefix), values.prefix);
   const key = values.block === undefined ? undefined : keyOf(values.block);
   if (values.block !== undefined && key === undefined) {
@@ -99,15 +101,15 @@ async function fromSimulation(args: readonly string[], { request }: ExplainValue
   const command = addSimulateOptions(new Command('simulate').argument('[workload]').exitOverride());
   command.configureOutput({ writeErr: () => {} }).parse([...args], { from: 'user' });
   const asked = askedOf(command, command.args[0]);
-  const { refuseIdle, refuseOutputs } = await import('../simulate/needs.ts');
+  const { refuseIdle, refuseOutputs } = await import('../sim/build/needs.ts');
   refuseOutputs(
     givenOptions(command),
     'an explanation',
     'Leave it out; --json before -- writes the explanation.',
   );
-  const { explanationText } = await import('../explain/index.ts');
-  const { explainPlanned } = await import('../explain/explainSimulation.ts');
-  const { planSimulation } = await import('../simulate/plan.ts');
+  const { explanationText } = await import('../observe/explain/index.ts');
+  const { explainPlanned } = await import('../observe/explain/explainSimulation.ts');
+  const { planSimulation } = await import('../sim/build/plan.ts');
   const plan = planSimulation(asked.deployment);
   refuseIdle(plan, plan.workload.kind === 'trace');
   using bar = startProgressBar('requests');

@@ -4,7 +4,9 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTargets, writeResultJson } from '../files/results.ts';
+import { requireWritableTargets, writeResultJson } from '../io/files/results.ts';
+import { formatCount, printable, renderTable } from '../io/printing/text.ts';
+import { configError } from '../runtime/errors.ts';
 import type {
   BackendRole,
   GatewayConfig,
@@ -12,9 +14,7 @@ import type {
   GatewayLimits,
   ReplayResult,
   ShadowReport,
-} from '../gateway/index.ts';
-import { formatCount, printable, renderTable } from '../printing/text.ts';
-import { configError } from '../runtime/errors.ts';
+} from '../serve/gateway/index.ts';
 import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
@@ -164,7 +164,7 @@ export function gatewayCommand(): Command {
     .option('--keep-parts <n>', 'finished files of each that are kept; 0: all', '0')
     .addHelpText('after', helpEnd)
     .action(async (options: GatewayOptions) => {
-      const { Gateway } = await import('../gateway/index.ts');
+      const { Gateway } = await import('../serve/gateway/index.ts');
       const config = await configOf(options);
       await interruptible(async (signal) => {
         await using gateway = await Gateway.open(config);
@@ -204,7 +204,7 @@ export function gatewayCommand(): Command {
     )
     .action(async (log: string, { json }: { json?: string }) => {
       requireWritableTargets({ '--json': json }, { LOG: log });
-      const { replayLog } = await import('../gateway/index.ts');
+      const { replayLog } = await import('../serve/gateway/index.ts');
       const result = await replayLog(log);
       if (json !== undefined) writeResultJson(json, 'gateway replay', result);
       printText(replayText(result));
@@ -228,7 +228,7 @@ export function gatewayCommand(): Command {
           workload === undefined ? ['--deployment', '--workload'] : ['--workload', '--deployment'];
         throw configError(missing, `is missing beside ${given}`, 'Give both, or neither.');
       }
-      const { compareShadows } = await import('../gateway/index.ts');
+      const { compareShadows } = await import('../serve/gateway/index.ts');
       const trial =
         workload === undefined || deployment === undefined ? undefined : { trace: workload, deployment };
       const report = await compareShadows(log, trial);
@@ -239,8 +239,10 @@ export function gatewayCommand(): Command {
 }
 
 async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
-  const { readControlFile, readKeySecret, readSecret, readTenants } = await import('../gateway/index.ts');
-  const { openPolicy } = await import('../evaluate/openPolicy.ts');
+  const { readControlFile, readKeySecret, readSecret, readTenants } = await import(
+    '../serve/gateway/index.ts'
+  );
+  const { openPolicy } = await import('../policy/evaluate/openPolicy.ts');
   const backendKey =
     options.backendKey === undefined ? undefined : readSecret(options.backendKey, '--backend-key');
   const control = options.control === undefined ? undefined : readControlFile(options.control);

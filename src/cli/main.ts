@@ -26,7 +26,7 @@ async function main(args: readonly string[]): Promise<never> {
     return finish(2);
   }
   const { endingOf, inStandardInputsWords, withStack } = await import('./process.ts');
-  const { coloured, hasColours } = await import('../printing/colours.ts');
+  const { coloured, hasColours } = await import('../io/printing/colours.ts');
   let help = 'tierkv';
   const fail = (error: unknown): never => {
     const ending = endingOf(inStandardInputsWords(error), help);

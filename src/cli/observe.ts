@@ -1,8 +1,8 @@
 /** `tierkv observe WORKLOAD --target URL`: a workload against a running server, and a line a request of what it measured. */
 
 import { Command } from 'commander';
-import { requireWritableTargets, writeResultJson, writeText } from '../files/results.ts';
-import { formatCounted, formatSeconds, printable } from '../printing/text.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../io/files/results.ts';
+import { formatCounted, formatSeconds, printable } from '../io/printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { inFlags, numberWithin, type OptionValues, settingsOf, textOption, workloadFlags } from './flags.ts';
@@ -27,8 +27,8 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const number = (name: string, flag: string, min: number, max: number, whole: boolean): number | undefined =>
     numberWithin(options, name, flag, { min, max, whole });
   const most = number('numRequests', '--num-requests', 1, 1e6, true) ?? Number.POSITIVE_INFINITY;
-  const { openWorkload, requireFormat } = await import('../files/openWorkload.ts');
-  const { openOptions } = await import('../simulate/presetSettings.ts');
+  const { openWorkload, requireFormat } = await import('../io/files/openWorkload.ts');
+  const { openOptions } = await import('../sim/build/presetSettings.ts');
   const from = textOption(options, 'from');
   const opened = inFlags(workloadFlags, () =>
     openWorkload(file, {
@@ -49,8 +49,8 @@ async function run(file: string, options: OptionValues): Promise<void> {
       'Set it, or leave the option out.',
     );
   }
-  const { observe } = await import('../fitting/observe.ts');
-  const { startProgressBar } = await import('../printing/progress.ts');
+  const { observe } = await import('../sim/fitting/observe.ts');
+  const { startProgressBar } = await import('../io/printing/progress.ts');
   const { takenText } = await import('./workload/describe.ts');
   using bar = startProgressBar('requests');
   const { model, lines, latestUs, uncounted } = await inFlags(workloadFlags, () =>

@@ -1,6 +1,6 @@
 /** Where a command prints to: standard output, or stderr while a result has that. */
 
-import { coloured, hasColours } from '../printing/colours.ts';
+import { coloured, hasColours } from '../io/printing/colours.ts';
 import { configError } from '../runtime/errors.ts';
 
 let isStdoutTaken = false;

@@ -6,8 +6,8 @@ import fs from 'node:fs';
 import { constants } from 'node:os';
 import path from 'node:path';
 import { type Command, CommanderError } from 'commander';
-import { type TemporaryDirectory, temporaryDirectory } from '../files/temporaryDirectory.ts';
-import { printable } from '../printing/text.ts';
+import { type TemporaryDirectory, temporaryDirectory } from '../io/files/temporaryDirectory.ts';
+import { printable } from '../io/printing/text.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { takeStandardOutput } from './output.ts';
 

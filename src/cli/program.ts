@@ -203,7 +203,7 @@ export async function makeProgram(args: readonly string[]): Promise<{ program: C
     refuseEmptyValues(called);
     if (called.getOptionValue('plot') !== undefined) {
       // a missing package shows now, not after minutes of work
-      const { requirePlots } = await import('../printing/chart.ts');
+      const { requirePlots } = await import('../io/printing/chart.ts');
       await requirePlots();
     }
     const { useStandardStreams } = await import('./process.ts');

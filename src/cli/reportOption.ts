@@ -1,9 +1,9 @@
 /** `--report FILE` of the commands that have one. */
 
-import { printable } from '../printing/text.ts';
-import type { Report } from '../report/model.ts';
-import { commandText } from '../report/origin.ts';
-import { requireReportTarget, writeReport } from '../report/writeReport.ts';
+import { printable } from '../io/printing/text.ts';
+import type { Report } from '../observe/report/model.ts';
+import { commandText } from '../observe/report/origin.ts';
+import { requireReportTarget, writeReport } from '../observe/report/writeReport.ts';
 
 export const reportFlags = '--report <file.html>';
 export const reportAbout = 'write a page for people who decide';

@@ -1,7 +1,7 @@
 /** Options of commands that take the sizes of tiers, one set for each tier that says how it is asked for. */
 
 import type { Command } from 'commander';
-import { askedRows, isAlwaysAsked } from '../replay/sizedTiers.ts';
+import { askedRows, isAlwaysAsked } from '../studies/replay/sizedTiers.ts';
 
 /** Words of a command line, by option: without dashes, in camel case. */
 type TierWords = Readonly<Record<string, unknown>>;

@@ -5,7 +5,7 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import { startProgressBar } from '../printing/progress.ts';
+import { startProgressBar } from '../io/printing/progress.ts';
 import { numberWithin, type OptionValues } from './flags.ts';
 import { interruptible } from './process.ts';
 
@@ -28,7 +28,7 @@ export function workerCommand(): Command {
     .action(async (url: string, options: OptionValues) => {
       const threads = numberWithin(options, 'threads', '--threads', { min: 1, max: 1024, whole: true });
       const heapMiB = numberWithin(options, 'memory', '--memory', { min: 64, max: 1e6, whole: true }) ?? 4096;
-      const { serveQueue } = await import('../workers/remoteWorker.ts');
+      const { serveQueue } = await import('../policy/workers/remoteWorker.ts');
       using bar = startProgressBar('cases');
       await interruptible((signal) =>
         serveQueue(

@@ -1,8 +1,8 @@
 /** `--workers`: how many threads, or the server whose workers run the cases. */
 
 import { availableParallelism } from 'node:os';
-import { isServerUrl } from '../workers/openRunner.ts';
-import type { PoolLimits, TaskRunner } from '../workers/workerPool.ts';
+import { isServerUrl } from '../policy/workers/openRunner.ts';
+import type { PoolLimits, TaskRunner } from '../policy/workers/workerPool.ts';
 import { numberWithin, type OptionValues } from './flags.ts';
 import { interruptible } from './process.ts';
 
@@ -36,7 +36,7 @@ export function withRunner<T>(
   work: (runner: TaskRunner, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   return interruptible(async (signal) => {
-    const { openRunner } = await import('../workers/openRunner.ts');
+    const { openRunner } = await import('../policy/workers/openRunner.ts');
     const runner = await openRunner(server, limits, say);
     signal.addEventListener('abort', () => void runner.close(), { once: true });
     try {

@@ -4,14 +4,14 @@
  * It is for operators: an explanation names other tenants, so it never goes to a client.
  */
 
-import { BlockHistory, type RememberedRequest } from '../explain/blockHistory.ts';
+import { BlockHistory, type RememberedRequest } from '../observe/explain/blockHistory.ts';
 import {
   type CacheExplanation,
   explainKeys,
   explainRequest,
   type Naming,
   type Twin,
-} from '../explain/explanation.ts';
+} from '../observe/explain/explanation.ts';
 import { nearestName, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,

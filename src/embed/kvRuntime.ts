@@ -15,7 +15,7 @@
 
 import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
-import type { CacheExplanation } from '../explain/explanation.ts';
+import type { CacheExplanation } from '../observe/explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import { inputError, requireInteger } from '../runtime/errors.ts';
 import {

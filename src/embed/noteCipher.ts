@@ -1,6 +1,6 @@
 /**
  * Seals notes by AES-256-GCM under a key that HKDF derives from the runtime's secret. In a browser, where these calls of
- * Node are missing, `src/browser/noteCipher.ts` stands here: a browser's files are read by that browser alone.
+ * Node are missing, `src/adapters/browser/noteCipher.ts` stands here: a browser's files are read by that browser alone.
  */
 
 import { createCipheriv, createDecipheriv, hkdfSync } from 'node:crypto';

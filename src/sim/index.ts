@@ -1,6 +1,6 @@
 /** BLIS: the simulator's parts. */
 
-export { loadProgram } from '../sandbox/loadProgram.ts';
+export { loadProgram } from '../policy/sandbox/loadProgram.ts';
 export {
   type Budget,
   type DecisionShape,
@@ -19,8 +19,8 @@ export {
   policyLanguages,
   quoted,
   type Signature,
-} from '../sandbox/program.ts';
-export { repr } from '../sandbox/starlark/operations.ts';
+} from '../policy/sandbox/program.ts';
+export { repr } from '../policy/sandbox/starlark/operations.ts';
 export {
   type FieldKind,
   RecordShape,
@@ -31,8 +31,8 @@ export {
   StarRecord,
   StarTuple,
   type Value,
-} from '../sandbox/starlark/value.ts';
-export { textHash } from '../sandbox/wasm/wasmPolicy.ts';
+} from '../policy/sandbox/starlark/value.ts';
+export { textHash } from '../policy/sandbox/wasm/wasmPolicy.ts';
 export { type Conservation, RequestTape } from './cluster/core.ts';
 export {
   type Handoff,

@@ -4,10 +4,10 @@ import type { PreTrainedModel } from '@huggingface/transformers';
 import * as transformers from '@huggingface/transformers';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { makeDecoder } from '../../examples/tinyDecoder/make.ts';
+import { weightsOf as pageWeights } from '../../src/adapters/browser/weights.ts';
 import { type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
 import { shapeOfModel } from '../../src/adapters/transformers/modelShape.ts';
 import { contentOf, hashedWeights } from '../../src/adapters/transformers/weights.ts';
-import { weightsOf as pageWeights } from '../../src/browser/weights.ts';
 import type { KVRuntime } from '../../src/index.ts';
 import {
   generated,

@@ -8,9 +8,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { registerTier } from '../../src/backends/index.ts';
-import { runnersOf, runParity } from '../../src/parity/run.ts';
-import { defaultSpec, trafficOf } from '../../src/parity/traffic.ts';
-import { runReplay } from '../../src/replay/run.ts';
 import {
   defaultEviction,
   kvLayout,
@@ -24,6 +21,9 @@ import {
 import { tierNames, tierTitle } from '../../src/runtime/tier/tier.ts';
 import { type ItemEnded, refused, type StoreItem, type TierStore } from '../../src/runtime/tier/tierStore.ts';
 import { generateWorkload } from '../../src/sim/workload/workload.ts';
+import { runnersOf, runParity } from '../../src/studies/parity/run.ts';
+import { defaultSpec, trafficOf } from '../../src/studies/parity/traffic.ts';
+import { runReplay } from '../../src/studies/replay/run.ts';
 import { tierContract } from '../../src/testing/contract.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { testAdapter } from '../adapter.ts';

@@ -119,7 +119,7 @@ describe.skipIf(problem !== undefined)('a bundled page', () => {
 
   beforeAll(async () => {
     const door = join(root, 'node_modules', 'tierkv');
-    await buildForBrowsers({ input: { index: 'src/browser/index.ts' }, dir: door, minify: false });
+    await buildForBrowsers({ input: { index: 'src/adapters/browser/index.ts' }, dir: door, minify: false });
     const manifest = { name: 'tierkv', type: 'module', exports: { './browser': './index.js' } };
     writeFileSync(join(door, 'package.json'), JSON.stringify(manifest));
     writeFileSync(main, program);

@@ -1,7 +1,7 @@
 /** A handle of a browser's file keeps that file from all others: it is closed where the file cannot be made ready. */
 
 import { expect, it, vi } from 'vitest';
-import { openOpfsFolder } from '../../src/browser/opfsFiles.ts';
+import { openOpfsFolder } from '../../src/adapters/browser/opfsFiles.ts';
 
 it.each(['made', 'replaced'] as const)(
   'a file that is %s, and that the browser does not cut',

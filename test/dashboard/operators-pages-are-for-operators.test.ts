@@ -3,7 +3,7 @@
 import { createServer, request as httpRequest, type IncomingMessage, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { isForeign, OperatorAccess } from '../../src/dashboard/operatorAccess.ts';
+import { isForeign, OperatorAccess } from '../../src/observe/dashboard/operatorAccess.ts';
 
 const servers: Server[] = [];
 

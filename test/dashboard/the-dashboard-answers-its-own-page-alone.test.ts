@@ -6,6 +6,7 @@ import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { KVRuntime } from '../../src/index.ts';
 import {
   type Dashboard,
   type DashboardServer,
@@ -14,8 +15,7 @@ import {
   framesOfLog,
   logDashboard,
   serveDashboard,
-} from '../../src/dashboard/index.ts';
-import type { KVRuntime } from '../../src/index.ts';
+} from '../../src/observe/dashboard/index.ts';
 import { blocks, cacheBelow, openRuntime } from '../embed/liveRuntime.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-dashboard-'));

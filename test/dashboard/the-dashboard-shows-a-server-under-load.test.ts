@@ -10,15 +10,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { KVRuntime } from '../../src/index.ts';
 import {
   type Dashboard,
   dashboard,
   framesOfLog,
   logDashboard,
   serveDashboard,
-} from '../../src/dashboard/index.ts';
-import type { KVRuntime } from '../../src/index.ts';
-import { watchRuntime } from '../../src/metrics/index.ts';
+} from '../../src/observe/dashboard/index.ts';
+import { watchRuntime } from '../../src/observe/metrics/index.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from '../browser/browser.ts';
 import { blocks, openRuntime } from '../embed/liveRuntime.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { type BlockLife, lifeText } from '../../src/explain/index.ts';
+import { type BlockLife, lifeText } from '../../src/observe/explain/index.ts';
 
 /** The life of a block that `uses` sequences used, a second apart. */
 function lifeOf(uses: number): BlockLife {

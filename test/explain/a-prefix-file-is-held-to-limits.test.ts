@@ -1,7 +1,7 @@
 /** Files of `tierkv explain --prefix` that no tool writes end in one error with the file's name. */
 
 import { expect, it } from 'vitest';
-import { readPrefix } from '../../src/explain/prefix.ts';
+import { readPrefix } from '../../src/observe/explain/prefix.ts';
 
 const good = JSON.stringify({
   tokens: [1, 2],

@@ -12,7 +12,7 @@ import {
   type MissCause,
   readPrefix,
   SimulationExplainer,
-} from '../../src/explain/index.ts';
+} from '../../src/observe/explain/index.ts';
 import {
   BlockKeys,
   KeyChain,

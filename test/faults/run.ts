@@ -4,7 +4,7 @@
  */
 
 import { parseArgs } from 'node:util';
-import { startProgressBar } from '../../src/printing/progress.ts';
+import { startProgressBar } from '../../src/io/printing/progress.ts';
 import { kindTable, lastLine, runCampaign, silentInReport } from './campaign.ts';
 
 const { values } = parseArgs({

@@ -1,7 +1,7 @@
 /** The first leg of a request keeps what its prompt depends on as the client wrote it, to the last digit. */
 
 import { expect, it } from 'vitest';
-import { prefillBody } from '../../src/gateway/twoLegs.ts';
+import { prefillBody } from '../../src/serve/gateway/twoLegs.ts';
 
 it('numbers that JavaScript would round stand as they were written', () => {
   const numbers = ['9223372036854775807', '-9007199254740993', '1e400', '0.1', '12345678901234567890'];

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type TracedRequest, traceLine } from '../../src/gateway/trace.ts';
+import { type TracedRequest, traceLine } from '../../src/serve/gateway/trace.ts';
 import { PromptKeys } from '../../src/sim/instance/simRequest.ts';
 import { gatewayRequests } from '../../src/sim/workload/gatewayTrace.ts';
 import { Random } from '../fuzz/random.ts';

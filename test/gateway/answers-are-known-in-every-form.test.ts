@@ -1,7 +1,7 @@
 /** What an answer is, in the forms in which servers say it: one reader for the gateway and for `tierkv observe`. */
 
 import { describe, expect, it } from 'vitest';
-import { AnswerMeter } from '../../src/gateway/answerMeter.ts';
+import { AnswerMeter } from '../../src/serve/gateway/answerMeter.ts';
 
 const event = (text: string, reason: unknown = null, more: object = {}, index = 0): string =>
   `data: ${JSON.stringify({ choices: [{ index, text, finish_reason: reason }], ...more })}\n\n`;

@@ -8,8 +8,8 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type PolicyBundle, parseBundle } from '../../src/evolve/index.ts';
-import { compareShadows, Gateway, type GatewayConfig, replayLog } from '../../src/gateway/index.ts';
+import { type PolicyBundle, parseBundle } from '../../src/policy/evolve/index.ts';
+import { compareShadows, Gateway, type GatewayConfig, replayLog } from '../../src/serve/gateway/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { portOfOurOwn } from '../ports.ts';
 import { ServerProcess } from './live/fleet.ts';

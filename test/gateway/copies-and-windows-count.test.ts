@@ -1,9 +1,9 @@
 /** What lies in a publisher's caches where blocks have copies, and where layers need the last blocks alone. */
 
 import { describe, expect, it } from 'vitest';
-import { CacheBook } from '../../src/gateway/blockNews.ts';
-import { CachePicture, type KVEvent } from '../../src/gateway/events/index.ts';
-import { PromptCutter } from '../../src/gateway/prompts.ts';
+import { CacheBook } from '../../src/serve/gateway/blockNews.ts';
+import { CachePicture, type KVEvent } from '../../src/serve/gateway/events/index.ts';
+import { PromptCutter } from '../../src/serve/gateway/prompts.ts';
 
 const tokens = (block: number): number[] => Array.from({ length: 16 }, (_, i) => block * 100 + i);
 const all = [1, 2, 3, 4].flatMap(tokens);

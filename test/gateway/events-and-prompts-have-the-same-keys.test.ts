@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { CacheBook } from '../../src/gateway/blockNews.ts';
-import { CachePicture, type KVEvent, type KVEventBatch } from '../../src/gateway/events/index.ts';
-import { PromptCutter, readPrompt, TenantSalts } from '../../src/gateway/prompts.ts';
-import { keysOfText } from '../../src/gateway/records.ts';
+import { CacheBook } from '../../src/serve/gateway/blockNews.ts';
+import { CachePicture, type KVEvent, type KVEventBatch } from '../../src/serve/gateway/events/index.ts';
+import { PromptCutter, readPrompt, TenantSalts } from '../../src/serve/gateway/prompts.ts';
+import { keysOfText } from '../../src/serve/gateway/records.ts';
 import { Random } from '../fuzz/random.ts';
 
 const secret = new Uint8Array(32).fill(7);

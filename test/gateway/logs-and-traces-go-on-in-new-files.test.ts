@@ -13,8 +13,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { replayLog } from '../../src/gateway/index.ts';
-import { LineFile, partsOf } from '../../src/gateway/lineFile.ts';
+import { replayLog } from '../../src/serve/gateway/index.ts';
+import { LineFile, partsOf } from '../../src/serve/gateway/lineFile.ts';
 import { prefixBundle, recordedRun } from './recordedRun.ts';
 
 const folders: string[] = [];

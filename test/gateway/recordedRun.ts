@@ -1,12 +1,12 @@
 /** A run of a gateway's core on random inputs: what a live gateway would have told it, with a log as it would be written. */
 
 import { writeFileSync } from 'node:fs';
-import { type PolicyBundle, parseBundle } from '../../src/evolve/index.ts';
-import { checkGateway, type GatewayConfig } from '../../src/gateway/config.ts';
-import { GatewayCore } from '../../src/gateway/core.ts';
-import { logHeader } from '../../src/gateway/decisionLog.ts';
-import { bindPlan } from '../../src/gateway/plan.ts';
-import { type GatewayInput, type GatewayOutput, keysText } from '../../src/gateway/records.ts';
+import { type PolicyBundle, parseBundle } from '../../src/policy/evolve/index.ts';
+import { checkGateway, type GatewayConfig } from '../../src/serve/gateway/config.ts';
+import { GatewayCore } from '../../src/serve/gateway/core.ts';
+import { logHeader } from '../../src/serve/gateway/decisionLog.ts';
+import { bindPlan } from '../../src/serve/gateway/plan.ts';
+import { type GatewayInput, type GatewayOutput, keysText } from '../../src/serve/gateway/records.ts';
 import { Random } from '../fuzz/random.ts';
 
 export function bundleOf(slots: Record<string, unknown>, name = 'a'): PolicyBundle {

@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { loadPlan } from '../../src/evaluate/plans.ts';
-import { planCase, runCase } from '../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../src/evolve/binding/bind.ts';
-import { readControlFile, readKeySecret, readTenants } from '../../src/gateway/index.ts';
-import { traceLine } from '../../src/gateway/trace.ts';
+import { loadPlan } from '../../src/policy/evaluate/plans.ts';
+import { planCase, runCase } from '../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../src/policy/evolve/binding/bind.ts';
+import { readControlFile, readKeySecret, readTenants } from '../../src/serve/gateway/index.ts';
+import { traceLine } from '../../src/serve/gateway/trace.ts';
 import { prefixBundle } from './recordedRun.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-files-'));

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { fitHandoffs, type MeasuredHandoff } from '../../src/handoff/linkFit.ts';
+import { fitHandoffs, type MeasuredHandoff } from '../../src/serve/handoff/linkFit.ts';
 import { Handoffs } from '../../src/sim/cluster/handoffs.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 

@@ -1,6 +1,7 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
+import { kvLayout } from '../../src/runtime/index.ts';
 import {
   type HandoffEnd,
   HandoffReceiver,
@@ -8,9 +9,8 @@ import {
   type TransferParams,
   transferAnswer,
   transferWish,
-} from '../../src/handoff/index.ts';
-import { References } from '../../src/handoff/reference.ts';
-import { kvLayout } from '../../src/runtime/index.ts';
+} from '../../src/serve/handoff/index.ts';
+import { References } from '../../src/serve/handoff/reference.ts';
 import { SeededRandom, testSeed } from '../../src/testing/index.ts';
 import { FaultProxy, proxyWays } from '../backends/remote/faultProxy.ts';
 import { ask, layout, openRuntime, prompt, promptBlocks, tenant, write } from '../embed/liveRuntime.ts';
@@ -248,7 +248,7 @@ describe('a hand-off that cannot be', () => {
     // both sides agree on references by a fault of their owner, and not on the connection: an address that passed on
     await using pair = await Pair.open();
     await using other = await Pair.open({ prefill: { secretKey: new Uint8Array(32).fill(9) } });
-    const { Wire, wireIdentity } = await import('../../src/handoff/wire.ts');
+    const { Wire, wireIdentity } = await import('../../src/serve/handoff/wire.ts');
     const { connect } = await import('node:net');
     const { port } = other.sender.address;
     const socket = connect({ host: '127.0.0.1', port });

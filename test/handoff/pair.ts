@@ -1,5 +1,6 @@
 /** Two runtimes on the software device, and a hand-off between them. */
 
+import type { KVRuntime, KVRuntimeConfig } from '../../src/index.ts';
 import {
   type HandoffEnd,
   type HandoffOffer,
@@ -10,8 +11,7 @@ import {
   type TransferParams,
   transferAnswer,
   transferWish,
-} from '../../src/handoff/index.ts';
-import type { KVRuntime, KVRuntimeConfig } from '../../src/index.ts';
+} from '../../src/serve/handoff/index.ts';
 import { blocks, openRuntime, prompt, tenant } from '../embed/liveRuntime.ts';
 
 /** Long beside anything that a busy machine does: nothing here succeeds by a time-out. */

@@ -5,7 +5,7 @@ import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../examples/server/api/index.ts';
 import type { ServerOptions } from '../../examples/server/api/options.ts';
-import { Gateway, replayLog as replayGatewayLog } from '../../src/gateway/index.ts';
+import { Gateway, replayLog as replayGatewayLog } from '../../src/serve/gateway/index.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
 import { isReplayed } from './replayed.ts';

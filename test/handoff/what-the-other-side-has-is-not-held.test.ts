@@ -2,8 +2,8 @@
 
 import { expect, it } from 'vitest';
 import type { BlockPort, HeldBlock, PromptUnits } from '../../src/embed/blockPort.ts';
-import { Offer } from '../../src/handoff/offer.ts';
-import type { HandoffReference } from '../../src/handoff/reference.ts';
+import { Offer } from '../../src/serve/handoff/offer.ts';
+import type { HandoffReference } from '../../src/serve/handoff/reference.ts';
 
 const unit = (name: number): PromptUnits['units'][number] => ({
   key: Uint32Array.of(name, 0, 0, 0),

@@ -8,7 +8,7 @@ import {
   type RuntimeWatch,
   ValueHistogram,
   watchRuntime,
-} from '../../src/metrics/index.ts';
+} from '../../src/observe/metrics/index.ts';
 import { type ItemEnded, JobPriority, Outcome, type TierStore } from '../../src/runtime/index.ts';
 import { scratchDir } from '../backends/file/scratch.ts';
 import {

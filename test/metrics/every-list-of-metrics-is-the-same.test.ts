@@ -22,7 +22,7 @@ import {
   openTelemetryName,
   prometheus,
   watchRuntime,
-} from '../../src/metrics/index.ts';
+} from '../../src/observe/metrics/index.ts';
 import { compiledCharts } from '../../tools/dashboardCharts.ts';
 import { grafanaDashboard } from '../../tools/grafana.ts';
 import { blocks, cacheBelow, openRuntime, prompt, tenant, write } from '../embed/liveRuntime.ts';

@@ -1,8 +1,8 @@
 import { Registry } from 'prom-client';
 import { expect, it } from 'vitest';
-import { dashboard } from '../../src/dashboard/index.ts';
 import { KVRuntime, kvLayout } from '../../src/index.ts';
-import { openTelemetry, prometheus, watchRuntime } from '../../src/metrics/index.ts';
+import { dashboard } from '../../src/observe/dashboard/index.ts';
+import { openTelemetry, prometheus, watchRuntime } from '../../src/observe/metrics/index.ts';
 
 const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 16, dtype: 'f16', blockTokens: 4 });
 const open = (): Promise<KVRuntime> =>

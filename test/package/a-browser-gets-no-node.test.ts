@@ -10,8 +10,8 @@ import { gzipSync } from 'node:zlib';
 import esbuild from 'esbuild';
 import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { NoteCipher } from '../../src/adapters/browser/noteCipher.ts';
 import { sha256 } from '../../src/backends/file/sha256.ts';
-import { NoteCipher } from '../../src/browser/noteCipher.ts';
 import { buildForBrowsers } from '../../tools/browserBuild.ts';
 
 const COMPRESSED_BYTES_MOST = 158_000;
@@ -23,7 +23,7 @@ const modules: string[] = [];
 beforeAll(async () => {
   const door = join(dir, 'node_modules', 'tierkv');
   const chunks = await buildForBrowsers({
-    input: { index: 'src/browser/index.ts' },
+    input: { index: 'src/adapters/browser/index.ts' },
     dir: door,
     minify: false,
   });
@@ -74,12 +74,12 @@ it.each(Object.keys(bundlers))('%s makes a page of it, small and without Node', 
 
 it('has no code that only a page of transformers.js needs, which has its own door', async () => {
   const chunks = await buildForBrowsers({
-    input: { transformers: 'src/browser/transformers.ts' },
+    input: { transformers: 'src/adapters/browser/transformers.ts' },
     dir: join(dir, 'transformers'),
     minify: false,
     external: ['@huggingface/transformers'],
   });
-  const ofEngine = (id: string): boolean => id.includes('/src/adapters/');
+  const ofEngine = (id: string): boolean => id.includes('/src/adapters/transformers/');
   expect(modules.filter(ofEngine)).toEqual([]);
   expect(chunks.flatMap(({ moduleIds }) => moduleIds).filter(ofEngine).length).toBeGreaterThan(3);
   expect(gzipSync(codeIn(join(dir, 'transformers'))).length).toBeLessThan(COMPRESSED_BYTES_MOST * 1.5);
@@ -87,7 +87,7 @@ it('has no code that only a page of transformers.js needs, which has its own doo
 
 it('has neither the simulator nor the command line in it', () => {
   const parts = modules.map((id) => /\/src\/(\w+)\//.exec(id)?.[1]).filter((part) => part !== undefined);
-  expect(new Set(parts)).toEqual(new Set(['backends', 'browser', 'embed', 'explain', 'runtime', 'views']));
+  expect(new Set(parts)).toEqual(new Set(['adapters', 'backends', 'embed', 'observe', 'runtime', 'views']));
 });
 
 it('control: a module of Node is an error that names its importer', async () => {

@@ -4,9 +4,9 @@
  */
 
 import { expect, it } from 'vitest';
-import { CachePicture, publishKVEvents, subscribeKVEvents } from '../../src/gateway/events/index.ts';
-import { HandoffReceiver, HandoffSender } from '../../src/handoff/index.ts';
-import { watchRuntime } from '../../src/metrics/index.ts';
+import { watchRuntime } from '../../src/observe/metrics/index.ts';
+import { CachePicture, publishKVEvents, subscribeKVEvents } from '../../src/serve/gateway/events/index.ts';
+import { HandoffReceiver, HandoffSender } from '../../src/serve/handoff/index.ts';
 import { openHostRuntime, prompt } from '../embed/liveRuntime.ts';
 
 const wrong: readonly unknown[] = [undefined, null, NaN, -1, 'x', {}, [], 5n, Symbol('s'), new Map(), true];

@@ -8,18 +8,23 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { openInBrowser } from '../../src/browser/index.ts';
-import { dashboard, followedLogDashboard, logDashboard } from '../../src/dashboard/index.ts';
-import * as evolve from '../../src/evolve/index.ts';
-import { explainSimulation } from '../../src/explain/index.ts';
-import { publishKVEvents, subscribeKVEvents } from '../../src/gateway/events/index.ts';
-import { Gateway } from '../../src/gateway/index.ts';
-import { HandoffReceiver, HandoffSender } from '../../src/handoff/index.ts';
+import { openInBrowser } from '../../src/adapters/browser/index.ts';
 import type { KVRuntime } from '../../src/index.ts';
-import { openTelemetry, prometheus, type RuntimeWatch, watchRuntime } from '../../src/metrics/index.ts';
-import { plan } from '../../src/plan/index.ts';
+import { dashboard, followedLogDashboard, logDashboard } from '../../src/observe/dashboard/index.ts';
+import { explainSimulation } from '../../src/observe/explain/index.ts';
+import {
+  openTelemetry,
+  prometheus,
+  type RuntimeWatch,
+  watchRuntime,
+} from '../../src/observe/metrics/index.ts';
+import * as evolve from '../../src/policy/evolve/index.ts';
+import { publishKVEvents, subscribeKVEvents } from '../../src/serve/gateway/events/index.ts';
+import { Gateway } from '../../src/serve/gateway/index.ts';
+import { HandoffReceiver, HandoffSender } from '../../src/serve/handoff/index.ts';
+import { type DeploymentSpec, simulate } from '../../src/sim/build/index.ts';
 import * as sim from '../../src/sim/index.ts';
-import { type DeploymentSpec, simulate } from '../../src/simulate/index.ts';
+import { plan } from '../../src/studies/plan/index.ts';
 import { blocks, layout, openHostRuntime } from '../embed/liveRuntime.ts';
 
 const wrongs: readonly unknown[] = [

@@ -23,8 +23,8 @@ it('they are what the modules export', async () => {
   for (const [door, path] of [
     ['.', 'index'],
     ['./sim', 'sim/index'],
-    ['./metrics', 'metrics/index'],
-    ['./browser/compute', 'browser/compute'],
+    ['./metrics', 'observe/metrics/index'],
+    ['./browser/compute', 'adapters/browser/compute'],
   ] as const) {
     const values = Object.keys((await import(`../../src/${path}.ts`)) as object);
     expect(values.length).toBeGreaterThan(5);

@@ -8,9 +8,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { evaluate, openPolicy, preset } from '../../src/evolve/index.ts';
+import { evaluate, openPolicy, preset } from '../../src/policy/evolve/index.ts';
 import { TierKVError } from '../../src/runtime/errors.ts';
-import { type DeploymentSpec, simulate } from '../../src/simulate/index.ts';
+import { type DeploymentSpec, simulate } from '../../src/sim/build/index.ts';
 import { main } from '../command.ts';
 
 const root = join(import.meta.dirname, '..', '..');

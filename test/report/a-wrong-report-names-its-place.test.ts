@@ -1,8 +1,8 @@
 /** A report that is made by hand: whatever is missing, misspelt or of another kind in it is an error with its place, never a raw one. */
 
 import { describe, expect, it } from 'vitest';
-import { requireReport } from '../../src/report/checkReport.ts';
-import { type Report, reportPage } from '../../src/report/index.ts';
+import { requireReport } from '../../src/observe/report/checkReport.ts';
+import { type Report, reportPage } from '../../src/observe/report/index.ts';
 import { TierKVError } from '../../src/runtime/errors.ts';
 import {
   benched,

@@ -1,31 +1,31 @@
 /** A result of each kind for tests of reports: of small real runs where they take moments, and by hand where they take minutes. */
 
 import { join } from 'node:path';
-import type { ServedRequest } from '../../src/parity/traffic.ts';
-import type { PlanAnswer, PlanOption } from '../../src/plan/index.ts';
-import { checkQuestion } from '../../src/plan/question.ts';
-import { figureNames } from '../../src/plan/targets.ts';
-import { runReplay } from '../../src/replay/run.ts';
-import { benchReport } from '../../src/report/benchReport.ts';
-import { evaluationReport } from '../../src/report/evaluationReport.ts';
-import type { Report } from '../../src/report/index.ts';
-import { parityReport } from '../../src/report/parityReport.ts';
-import { planReport } from '../../src/report/planReport.ts';
-import { replayReport } from '../../src/report/replayReport.ts';
-import { ReplayTimeline } from '../../src/report/replayTimeline.ts';
-import { searchReport } from '../../src/report/searchReport.ts';
-import { simulationReport } from '../../src/report/simulationReport.ts';
-import { SimulationTimeline } from '../../src/report/simulationTimeline.ts';
-import { sweepReport } from '../../src/report/sweepReport.ts';
+import { benchReport } from '../../src/observe/report/benchReport.ts';
+import { evaluationReport } from '../../src/observe/report/evaluationReport.ts';
+import type { Report } from '../../src/observe/report/index.ts';
+import { parityReport } from '../../src/observe/report/parityReport.ts';
+import { planReport } from '../../src/observe/report/planReport.ts';
+import { replayReport } from '../../src/observe/report/replayReport.ts';
+import { ReplayTimeline } from '../../src/observe/report/replayTimeline.ts';
+import { searchReport } from '../../src/observe/report/searchReport.ts';
+import { simulationReport } from '../../src/observe/report/simulationReport.ts';
+import { SimulationTimeline } from '../../src/observe/report/simulationTimeline.ts';
+import { sweepReport } from '../../src/observe/report/sweepReport.ts';
 import { defaultEviction, resolvePolicy } from '../../src/runtime/index.ts';
+import { buildPlanned, runToEnd } from '../../src/sim/build/build.ts';
+import type { BuiltSimulation } from '../../src/sim/build/built.ts';
+import { goodputTargets } from '../../src/sim/build/classTargets.ts';
+import { planSimulation } from '../../src/sim/build/plan.ts';
+import { hasRun, type PointResult } from '../../src/sim/build/point.ts';
 import type { DeploymentSpec } from '../../src/sim/description/knobs.ts';
 import { fromFields } from '../../src/sim/description/readers.ts';
 import { clusterMetrics } from '../../src/sim/report/metricsOutput.ts';
-import { buildPlanned, runToEnd } from '../../src/simulate/build.ts';
-import type { BuiltSimulation } from '../../src/simulate/built.ts';
-import { goodputTargets } from '../../src/simulate/classTargets.ts';
-import { planSimulation } from '../../src/simulate/plan.ts';
-import { hasRun, type PointResult } from '../../src/simulate/point.ts';
+import type { ServedRequest } from '../../src/studies/parity/traffic.ts';
+import type { PlanAnswer, PlanOption } from '../../src/studies/plan/index.ts';
+import { checkQuestion } from '../../src/studies/plan/question.ts';
+import { figureNames } from '../../src/studies/plan/targets.ts';
+import { runReplay } from '../../src/studies/replay/run.ts';
 
 const command = 'tierkv --a-command';
 

@@ -1,7 +1,7 @@
 /** A soak as people read it: samples, growth, the line that counts, and a plot. */
 
-import type { VegaLiteSpec } from '../../src/printing/chart.ts';
-import { formatBytes, formatCount, renderTable } from '../../src/printing/text.ts';
+import type { VegaLiteSpec } from '../../src/io/printing/chart.ts';
+import { formatBytes, formatCount, renderTable } from '../../src/io/printing/text.ts';
 import type { Sample, SoakReport } from './campaign.ts';
 import type { Growth, Verdict } from './judging/verdict.ts';
 

@@ -6,10 +6,10 @@
 
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { requireWritableTarget, writeJsonFile } from '../../src/files/results.ts';
-import { renderSvg } from '../../src/printing/chart.ts';
-import { startProgressBar } from '../../src/printing/progress.ts';
-import { formatCount, formatSeconds } from '../../src/printing/text.ts';
+import { requireWritableTarget, writeJsonFile } from '../../src/io/files/results.ts';
+import { renderSvg } from '../../src/io/printing/chart.ts';
+import { startProgressBar } from '../../src/io/printing/progress.ts';
+import { formatCount, formatSeconds } from '../../src/io/printing/text.ts';
 import { soak } from './campaign.ts';
 import { busyHour } from './hour.ts';
 import { verdictOf } from './judging/verdict.ts';

@@ -23,15 +23,15 @@ const everyTier = [
   'src/embed/tieredConfig.ts',
   'src/embed/tieredKVStorage.ts',
   // measures each link of this package beside plain calls that are written for its two ends
-  'src/measure/contestants.ts',
-  'src/measure/links.ts',
+  'src/studies/measure/contestants.ts',
+  'src/studies/measure/links.ts',
   // what people and other systems call each tier
-  'src/report/model.ts',
-  'src/gateway/events/publisher.ts',
+  'src/observe/report/model.ts',
+  'src/serve/gateway/events/publisher.ts',
 ];
 /** Rows of tiers for pages, and the ready configuration of a page. */
 const pageRows = ['filesInWorker', 'index', 'opfsFolder', 'remoteTier', 'transformers'].map(
-  (name) => `src/browser/${name}.ts`,
+  (name) => `src/adapters/browser/${name}.ts`,
 );
 
 export const rules: TidyRules = {
@@ -41,8 +41,12 @@ export const rules: TidyRules = {
   doors: [
     ...packageDoors,
     // what a build for browsers puts in the place of a module
-    ...['adapter', 'blockPort', 'inputs', 'noteCipher', 'opfsFolder'].map((name) => `src/browser/${name}.ts`),
-    ...['packageFiles', 'paths', 'posix', 'remoteTier', 'weights'].map((name) => `src/browser/${name}.ts`),
+    ...['adapter', 'blockPort', 'inputs', 'noteCipher', 'opfsFolder'].map(
+      (name) => `src/adapters/browser/${name}.ts`,
+    ),
+    ...['packageFiles', 'paths', 'posix', 'remoteTier', 'weights'].map(
+      (name) => `src/adapters/browser/${name}.ts`,
+    ),
     'src/embed/noteCipher.ts',
     'src/embed/kvRuntime.ts',
     'src/nodeVersion.ts',
@@ -60,7 +64,7 @@ export const rules: TidyRules = {
   },
   // of texts alone: as a word of code it is anything that is elsewhere
   everydayWords: ['remote'],
-  mechanisms: [{ text: /new Worker\(/, file: 'src/workers/workerPool.ts' }],
+  mechanisms: [{ text: /new Worker\(/, file: 'src/policy/workers/workerPool.ts' }],
 };
 
 interface Debts {

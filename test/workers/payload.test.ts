@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { readPayload, writePayload } from '../../src/workers/payload.ts';
+import { readPayload, writePayload } from '../../src/policy/workers/payload.ts';
 
 const leaf = fc.oneof(
   fc.double(),

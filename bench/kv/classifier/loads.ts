@@ -1,6 +1,6 @@
 /** Loads for the classifier: traces as uses of blocks, and a made one in which the classes are equally many. */
 
-import { expand, type PrefixTrace } from '../../../src/replay/study.ts';
+import { expand, type PrefixTrace } from '../../../src/studies/replay/study.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import type { Use } from './hindsight.ts';
 

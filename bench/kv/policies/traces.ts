@@ -4,10 +4,10 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { chainsOf, type PrefixTrace } from '../../../src/replay/study.ts';
 import { wekaRequests } from '../../../src/sim/workload/agentSessions.ts';
 import { mooncakeRequests, textTraceRequests, tokenIdRequests } from '../../../src/sim/workload/importers.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
+import { chainsOf, type PrefixTrace } from '../../../src/studies/replay/study.ts';
 
 export interface PublicTrace extends PrefixTrace {
   readonly name: string;

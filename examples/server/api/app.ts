@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { isForeign, isLoopback } from '../../../src/dashboard/operatorAccess.ts';
+import { isForeign, isLoopback } from '../../../src/observe/dashboard/operatorAccess.ts';
 import type { Answer, Engine } from '../engine/index.ts';
 import { ChatTemplate, type Decoder } from '../engine/text/index.ts';
 import type { AccessLog } from './accessLog.ts';

@@ -13,7 +13,7 @@ import {
   type TransferParams,
   transferAnswer,
   transferWish,
-} from '../../../src/handoff/index.ts'; // in your project: 'tierkv/handoff'
+} from '../../../src/serve/handoff/index.ts'; // in your project: 'tierkv/handoff'
 import type { Answer, Engine } from '../engine/index.ts';
 import { ApiError } from './apiError.ts';
 

@@ -5,8 +5,8 @@
  */
 
 import fastify, { type FastifyInstance } from 'fastify';
-import { type Dashboard, dashboard } from '../../../src/dashboard/index.ts'; // in your project: 'tierkv/dashboard'
-import { OperatorAccess } from '../../../src/dashboard/operatorAccess.ts';
+import { type Dashboard, dashboard } from '../../../src/observe/dashboard/index.ts'; // in your project: 'tierkv/dashboard'
+import { OperatorAccess } from '../../../src/observe/dashboard/operatorAccess.ts';
 import type { Engine } from '../engine/index.ts';
 import { ApiError } from './apiError.ts';
 import type { Handoffs } from './handoffs.ts';

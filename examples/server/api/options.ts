@@ -1,8 +1,8 @@
 /** Command line and environment of the server. */
 
 import { parseArgs } from 'node:util';
-import { operatorPortOf } from '../../../src/dashboard/operatorAccess.ts';
 import { TierKVError } from '../../../src/index.ts';
+import { operatorPortOf } from '../../../src/observe/dashboard/operatorAccess.ts';
 import { tinyModelDirectory } from '../tinyModel/make.ts';
 import { type HandoffOptions, type Role, roles } from './handoffs.ts';
 

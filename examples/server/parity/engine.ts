@@ -11,14 +11,14 @@
 import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { kvLayout } from '../../../src/index.ts';
-import type { EngineSetting, ParityEngine } from '../../../src/parity/engine.ts';
-import type { ParityRunner, RealRun, RunnerJob, ServedRequest } from '../../../src/parity/traffic.ts';
-import { Arrivals, requestKey, TokenIds } from '../../../src/parity/traffic.ts';
 import { configError } from '../../../src/runtime/errors.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
 import { fitLinear } from '../../../src/sim/latency/fit/linearFit.ts';
 import { Linear } from '../../../src/sim/latency/linear.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
+import type { EngineSetting, ParityEngine } from '../../../src/studies/parity/engine.ts';
+import type { ParityRunner, RealRun, RunnerJob, ServedRequest } from '../../../src/studies/parity/traffic.ts';
+import { Arrivals, requestKey, TokenIds } from '../../../src/studies/parity/traffic.ts';
 import { readModelConfig } from '../engine/checkpoint/modelConfig.ts';
 import { type Answer, Engine } from '../engine/index.ts';
 import { tinyModelDirectory } from '../tinyModel/make.ts';

@@ -12,7 +12,7 @@
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
-import { writeText } from '../../files/results.ts';
+import { writeText } from '../../io/files/results.ts';
 import { described } from '../../runtime/options.ts';
 import type { DecoderModel, EngineModule } from './engine.ts';
 import { decoderNames, fileSuffix, weightNames, weightsFault } from './identity.ts';

@@ -1,7 +1,7 @@
 /**
  * The file system of a store in Node: files by descriptors, with direct I/O and disk space that is taken ahead where the
  * system grants them, and the directory's lock. A build for browsers has another module in this place
- * (src/browser/opfsFolder.ts).
+ * (src/adapters/browser/opfsFolder.ts).
  */
 
 import * as fs from 'node:fs';

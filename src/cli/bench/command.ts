@@ -2,13 +2,13 @@
 
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
-import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
-import type { LinkRound, LinkRow } from '../../measure/links.ts';
-import type { ManagerRow } from '../../measure/manager.ts';
-import { renderSvg } from '../../printing/chart.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import { formatSeconds, renderTable } from '../../printing/text.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../io/files/results.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { formatSeconds, renderTable } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import type { LinkRound, LinkRow } from '../../studies/measure/links.ts';
+import type { ManagerRow } from '../../studies/measure/manager.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
@@ -82,14 +82,14 @@ export function benchCommand(): Command {
       if (options.json !== undefined)
         writeResultJson(options.json, 'bench', { ...about, ...links, ...manager, ...remote });
       if (options.report !== undefined) {
-        const { benchReport } = await import('../../report/benchReport.ts');
+        const { benchReport } = await import('../../observe/report/benchReport.ts');
         await reportTo(options.report, (command) => benchReport({ ...links, ...manager, samples, command }));
       }
     });
 }
 
 async function remoteAsAsked(url: string, quick: boolean): Promise<object> {
-  const { measureSharedServer, renderSharedServer } = await import('../../measure/sharedServer.ts');
+  const { measureSharedServer, renderSharedServer } = await import('../../studies/measure/sharedServer.ts');
   using bar = startProgressBar('rounds');
   const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
     bar.update({ share: done / all, done });
@@ -119,7 +119,7 @@ function refuseIdle(what: Measured, { plot, quick, sustained, fio, remote }: Ben
 
 async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
   const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
-  const bench = await import('../../measure/links.ts');
+  const bench = await import('../../studies/measure/links.ts');
   const { benchLinks, plotOf, renderRows } = bench;
   const sizes = sustained ? bench.sustainedSizes : quick ? bench.quickSizes : bench.fullSizes;
   if (fio !== undefined)
@@ -142,7 +142,7 @@ async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
 }
 
 async function managerAsAsked(quick: boolean): Promise<ManagerFound> {
-  const { benchManager } = await import('../../measure/manager.ts');
+  const { benchManager } = await import('../../studies/measure/manager.ts');
   const { tableMemory } = await import('../../backends/host/hostArena.ts');
   const manager = benchManager(quick, await tableMemory());
   const figure = (value: number): string => value.toLocaleString('en-US', { maximumSignificantDigits: 4 });

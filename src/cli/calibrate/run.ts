@@ -4,19 +4,19 @@
  * the usual checks are what the runtime does, so only they count.
  */
 
-import { fileLines, readText } from '../../files/inputs.ts';
-import { requireWritableTargets, writeJsonFile, writeText } from '../../files/results.ts';
-import type { HandoffFit, MeasuredHandoff } from '../../handoff/linkFit.ts';
-import type { LinkRow } from '../../measure/links.ts';
-import { median } from '../../measure/manager.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import { formatBytes, formatSeconds, renderTable } from '../../printing/text.ts';
+import { fileLines, readText } from '../../io/files/inputs.ts';
+import { requireWritableTargets, writeJsonFile, writeText } from '../../io/files/results.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { formatBytes, formatSeconds, renderTable } from '../../io/printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import type { HandoffFit, MeasuredHandoff } from '../../serve/handoff/linkFit.ts';
+import { jsonText } from '../../sim/build/output.ts';
 import { readYaml } from '../../sim/description/fields.ts';
 import { fitLink, type LinkSample, linkSchema } from '../../sim/latency/capacity.ts';
 import { compareRecorded, type RequestTiming } from '../../sim/report/recordedComparison.ts';
 import { readTraceHeader, traceRecords } from '../../sim/workload/traceV2.ts';
-import { jsonText } from '../../simulate/output.ts';
+import type { LinkRow } from '../../studies/measure/links.ts';
+import { median } from '../../studies/measure/manager.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 
@@ -59,13 +59,15 @@ export async function calibrate(given: CalibrateOptions): Promise<void> {
   const { out, dir, adapter: wanted, quick, handoffs } = given;
   requireWritableTargets({ '--out': out });
   if (handoffs !== undefined) {
-    const { fitHandoffs } = await import('../../handoff/linkFit.ts');
+    const { fitHandoffs } = await import('../../serve/handoff/linkFit.ts');
     printText(writeHandoffs(fitHandoffs(await readHandoffs(handoffs)), out));
     return;
   }
   if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
   if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
-  const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../../measure/links.ts');
+  const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import(
+    '../../studies/measure/links.ts'
+  );
   const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
   using bar = startProgressBar('samples');
   if (!quick) bar.notice(`takes ${formatSeconds(leastSeconds(sizes))} at the least`);
@@ -92,7 +94,7 @@ async function calibrateRemote(
   for (const [option, value] of Object.entries({ '--dir': dir, '--adapter': adapter })) {
     if (value !== undefined) throw configError(option, 'excludes --remote', 'Keep one of them.');
   }
-  const { measureSharedServer, renderSharedServer } = await import('../../measure/sharedServer.ts');
+  const { measureSharedServer, renderSharedServer } = await import('../../studies/measure/sharedServer.ts');
   using bar = startProgressBar('rounds');
   const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
     bar.update({ share: done / all, done });

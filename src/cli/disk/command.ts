@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { writeResultJson } from '../../files/results.ts';
+import { writeResultJson } from '../../io/files/results.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
@@ -41,7 +41,7 @@ Last line: faults N`,
     .action(async (dir: string, { json }: { json?: string }) => {
       const { checkStore, renderCheck, requireOutputs } = await import('./run.ts');
       requireOutputs(dir, { '--json': json });
-      const { startProgressBar } = await import('../../printing/progress.ts');
+      const { startProgressBar } = await import('../../io/printing/progress.ts');
       using bar = startProgressBar('records');
       const report = await checkStore(dir, (done, all) =>
         bar.update({ share: all === 0 ? 0 : done / all, done }),

@@ -6,8 +6,8 @@ import { type StoreReport, StoreView } from '../../backends/file/inspect.ts';
 import { storeFiles } from '../../backends/file/opening.ts';
 import { printable } from '../../backends/file/record.ts';
 import { openToWrite } from '../../backends/host/posix.ts';
-import { requireWritableTargets } from '../../files/results.ts';
-import { formatBytes, formatCount, formatCounted, formatShare, renderTable } from '../../printing/text.ts';
+import { requireWritableTargets } from '../../io/files/results.ts';
+import { formatBytes, formatCount, formatCounted, formatShare, renderTable } from '../../io/printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { keyToHex } from '../../runtime/index.ts';
 

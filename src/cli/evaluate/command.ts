@@ -4,9 +4,9 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTargets } from '../../files/results.ts';
+import { requireWritableTargets } from '../../io/files/results.ts';
+import type { PoolLimits } from '../../policy/workers/workerPool.ts';
 import { configError } from '../../runtime/errors.ts';
-import type { PoolLimits } from '../../workers/workerPool.ts';
 import { numberWithin, type OptionValues } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';

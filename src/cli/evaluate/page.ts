@@ -1,10 +1,14 @@
 /** What `tierkv evaluate` prints of evaluations. */
 
-import { bundleSchema, describePolicies, descriptionText } from '../../evolve/bundle/schema.ts';
-import { type Evaluation, type EvaluationError, meansBySetting } from '../../evolve/fitness/evaluation.ts';
-import { metricDescriptions, metricsText } from '../../evolve/fitness/objectives.ts';
-import { paretoRanks } from '../../evolve/search/selection.ts';
-import { renderTable } from '../../printing/text.ts';
+import { renderTable } from '../../io/printing/text.ts';
+import { bundleSchema, describePolicies, descriptionText } from '../../policy/evolve/bundle/schema.ts';
+import {
+  type Evaluation,
+  type EvaluationError,
+  meansBySetting,
+} from '../../policy/evolve/fitness/evaluation.ts';
+import { metricDescriptions, metricsText } from '../../policy/evolve/fitness/objectives.ts';
+import { paretoRanks } from '../../policy/evolve/search/selection.ts';
 
 function signed(value: number): string {
   return `${value >= 0 ? '+' : ''}${value.toFixed(4)}`;

@@ -1,21 +1,21 @@
 /** What `tierkv evaluate` does with its policies. */
 
-import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
-import { openPolicy } from '../../evaluate/openPolicy.ts';
-import { loadPlan, type PlanChanges, planScales } from '../../evaluate/plans.ts';
-import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
-import { presets } from '../../evolve/bundle/presets.ts';
-import { type Evaluation, type SuiteName, suiteNames } from '../../evolve/fitness/evaluation.ts';
-import { GAIN_MIN } from '../../evolve/fitness/objectives.ts';
-import { hypervolume } from '../../evolve/search/selection.ts';
-import { defaultSummary, summaryStrategies } from '../../evolve/summary.ts';
-import { traceLevels } from '../../evolve/trace/records.ts';
-import { writeResultJson, writeText } from '../../files/results.ts';
-import { startProgressBar } from '../../printing/progress.ts';
+import { writeResultJson, writeText } from '../../io/files/results.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { SimulationEvaluator } from '../../policy/evaluate/evaluator.ts';
+import { openPolicy } from '../../policy/evaluate/openPolicy.ts';
+import { loadPlan, type PlanChanges, planScales } from '../../policy/evaluate/plans.ts';
+import type { PolicyBundle } from '../../policy/evolve/bundle/policyBundle.ts';
+import { presets } from '../../policy/evolve/bundle/presets.ts';
+import { type Evaluation, type SuiteName, suiteNames } from '../../policy/evolve/fitness/evaluation.ts';
+import { GAIN_MIN } from '../../policy/evolve/fitness/objectives.ts';
+import { hypervolume } from '../../policy/evolve/search/selection.ts';
+import { defaultSummary, summaryStrategies } from '../../policy/evolve/summary.ts';
+import { traceLevels } from '../../policy/evolve/trace/records.ts';
+import type { PoolLimits } from '../../policy/workers/workerPool.ts';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/latencyNames.ts';
 import { hasOwnCoefficients } from '../../sim/latency/makeModel.ts';
-import type { PoolLimits } from '../../workers/workerPool.ts';
 import { inFlags, numberWithin, type OptionValues, oneOf } from '../flags.ts';
 import { printText } from '../output.ts';
 import { reportTo } from '../reportOption.ts';
@@ -97,7 +97,7 @@ export async function runEvaluate(
     signal.throwIfAborted();
     writeResults(named, evaluations, evaluator, options, text);
     if (typeof options.report !== 'string') return;
-    const { evaluationReport } = await import('../../report/evaluationReport.ts');
+    const { evaluationReport } = await import('../../observe/report/evaluationReport.ts');
     const policies = named.map(({ name }, i) => ({ name, evaluation: evaluations[i] }));
     const { objectiveNames } = evaluator;
     const { summary } = text;

@@ -2,17 +2,17 @@
 
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
-import { openPolicy } from '../../evaluate/openPolicy.ts';
-import { loadPlan } from '../../evaluate/plans.ts';
-import { serveHttp, serveLines } from '../../evaluate/transports.ts';
-import { EvaluationService, type ServiceAnswer, type ServiceOptions } from '../../evolve/serve.ts';
-import { defaultSummary } from '../../evolve/summary.ts';
-import { readText } from '../../files/inputs.ts';
+import { readText } from '../../io/files/inputs.ts';
+import { SimulationEvaluator } from '../../policy/evaluate/evaluator.ts';
+import { openPolicy } from '../../policy/evaluate/openPolicy.ts';
+import { loadPlan } from '../../policy/evaluate/plans.ts';
+import { serveHttp, serveLines } from '../../policy/evaluate/transports.ts';
+import { EvaluationService, type ServiceAnswer, type ServiceOptions } from '../../policy/evolve/serve.ts';
+import { defaultSummary } from '../../policy/evolve/summary.ts';
+import { openRunner } from '../../policy/workers/openRunner.ts';
+import type { PoolLimits, TaskRunner } from '../../policy/workers/workerPool.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import { openRunner } from '../../workers/openRunner.ts';
-import type { PoolLimits, TaskRunner } from '../../workers/workerPool.ts';
 
 /**
  * Parameters of `evaluate`: a bundle, or the text of one slot on top of the baseline. A file of any name but

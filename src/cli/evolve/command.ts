@@ -1,7 +1,7 @@
 /** `tierkv evolve`: a search for policies that beat every preset, without any language model. */
 
 import { Command } from 'commander';
-import { requireWritableTargets } from '../../files/results.ts';
+import { requireWritableTargets } from '../../io/files/results.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { numberWithin } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
@@ -111,7 +111,7 @@ export function evolveCommand(): Command {
 
 /** Whether plots can be drawn; says what is missing otherwise, since a search is worth its time without them. */
 async function hasPlots(): Promise<boolean> {
-  const { requirePlots } = await import('../../printing/chart.ts');
+  const { requirePlots } = await import('../../io/printing/chart.ts');
   try {
     await requirePlots();
     return true;

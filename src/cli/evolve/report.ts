@@ -1,12 +1,12 @@
 /** What a search came to: the winner beside every preset, case by case, on suites that it never saw. */
 
-import { type EvaluationPlan, meansBySetting } from '../../evolve/fitness/evaluation.ts';
-import type { Chosen, GenerationRecord, Judged, SearchState } from '../../evolve/search/breeding.ts';
-import type { Individual } from '../../evolve/search/individual.ts';
-import type { Search } from '../../evolve/search/search.ts';
-import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { formatCounted, renderTable } from '../../printing/text.ts';
-import type { JudgedPolicy } from '../../report/searchReport.ts';
+import type { VegaLiteSpec } from '../../io/printing/chart.ts';
+import { formatCounted, renderTable } from '../../io/printing/text.ts';
+import type { JudgedPolicy } from '../../observe/report/searchReport.ts';
+import { type EvaluationPlan, meansBySetting } from '../../policy/evolve/fitness/evaluation.ts';
+import type { Chosen, GenerationRecord, Judged, SearchState } from '../../policy/evolve/search/breeding.ts';
+import type { Individual } from '../../policy/evolve/search/individual.ts';
+import type { Search } from '../../policy/evolve/search/search.ts';
 
 /** Cases of one workload and one model of time, all seeds together. */
 interface Setting {

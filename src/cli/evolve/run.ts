@@ -3,13 +3,17 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { DirectoryLock } from '../../backends/file/directoryLock.ts';
-import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
-import { openPolicy, refuseUnbound } from '../../evaluate/openPolicy.ts';
-import { loadPlan, planScales, refuseIdleScaling } from '../../evaluate/plans.ts';
-import { type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/policyBundle.ts';
-import { baseline } from '../../evolve/bundle/presets.ts';
-import type { EvaluationPlan } from '../../evolve/fitness/evaluation.ts';
-import { isMetricName, metricDescriptions } from '../../evolve/fitness/objectives.ts';
+import { makeDirectory, writeResultJson, writeText } from '../../io/files/results.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { formatCounted } from '../../io/printing/text.ts';
+import { SimulationEvaluator } from '../../policy/evaluate/evaluator.ts';
+import { openPolicy, refuseUnbound } from '../../policy/evaluate/openPolicy.ts';
+import { loadPlan, planScales, refuseIdleScaling } from '../../policy/evaluate/plans.ts';
+import { type PolicyBundle, type PolicySlot, policySlots } from '../../policy/evolve/bundle/policyBundle.ts';
+import { baseline } from '../../policy/evolve/bundle/presets.ts';
+import type { EvaluationPlan } from '../../policy/evolve/fitness/evaluation.ts';
+import { isMetricName, metricDescriptions } from '../../policy/evolve/fitness/objectives.ts';
 import {
   choose,
   finalistsOf,
@@ -18,16 +22,12 @@ import {
   readState,
   type SearchPlan,
   type SearchState,
-} from '../../evolve/search/breeding.ts';
-import { SearchBudget, TimeIsUp } from '../../evolve/search/budget.ts';
-import { expectedCases, Search } from '../../evolve/search/search.ts';
-import { firstPolicies, slotGuides } from '../../evolve/search/seeds.ts';
-import { makeDirectory, writeResultJson, writeText } from '../../files/results.ts';
-import { renderSvg } from '../../printing/chart.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import { formatCounted } from '../../printing/text.ts';
+} from '../../policy/evolve/search/breeding.ts';
+import { SearchBudget, TimeIsUp } from '../../policy/evolve/search/budget.ts';
+import { expectedCases, Search } from '../../policy/evolve/search/search.ts';
+import { firstPolicies, slotGuides } from '../../policy/evolve/search/seeds.ts';
+import { openRunner } from '../../policy/workers/openRunner.ts';
 import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { openRunner } from '../../workers/openRunner.ts';
 import { printText } from '../output.ts';
 import { reportTo } from '../reportOption.ts';
 import type { EvolveOptions } from './command.ts';
@@ -257,7 +257,7 @@ async function conclude(
     judged.length > presets.length &&
     Object.keys(report.winner.cases).length === evaluator.caseIds('hidden').length;
   if (options.report !== undefined) {
-    const { searchReport } = await import('../../report/searchReport.ts');
+    const { searchReport } = await import('../../observe/report/searchReport.ts');
     const tried = search.state.individuals.filter(({ error }) => error === undefined);
     await reportTo(options.report, (command) =>
       searchReport({

@@ -4,11 +4,11 @@
  */
 
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { requireWritableTargets, writeJsonFile, writeResultJson, writeText } from '../../files/results.ts';
-import type { FitRequestsOptions } from '../../fitting/fitRequests.ts';
-import { renderSvg } from '../../printing/chart.ts';
-import { formatCounted, printable } from '../../printing/text.ts';
+import { requireWritableTargets, writeJsonFile, writeResultJson, writeText } from '../../io/files/results.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { formatCounted, printable } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import type { FitRequestsOptions } from '../../sim/fitting/fitRequests.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
 import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
 import { inFlags, latencyFlags, stepsFlags } from '../flags.ts';
@@ -148,7 +148,7 @@ function fitCommand(): Command {
       );
       refuseOtherFit(self, raw.requests !== undefined);
       if (raw.requests !== undefined) return fitOneRun({ ...servedBy(raw), out: raw.out });
-      const { fitCoefficients } = await import('../../fitting/fit.ts');
+      const { fitCoefficients } = await import('../../sim/fitting/fit.ts');
       const { file, fitted, heldOut } = inFlags(stepsFlags, () =>
         fitCoefficients({ ...raw, backend: raw.latencyModel }),
       );
@@ -192,8 +192,8 @@ async function fitOneRun(
   if (raw.model === undefined) {
     throw configError('--model', 'is missing', 'With --requests, name the model that was served.');
   }
-  const { fitToRequests } = await import('../../fitting/fitRequests.ts');
-  const { startProgressBar } = await import('../../printing/progress.ts');
+  const { fitToRequests } = await import('../../sim/fitting/fitRequests.ts');
+  const { startProgressBar } = await import('../../io/printing/progress.ts');
   using bar = startProgressBar('replays');
   const { file, fitted, judged, read, kvBlocks, atPeak } = inFlags(latencyFlags, () =>
     fitToRequests(raw as FitRequestsOptions, (share, done) => bar.update({ share, done })),
@@ -244,7 +244,7 @@ function checkCommand(): Command {
         { '--plot': raw.plot, '--json': raw.json },
         { '--steps': raw.steps, '--runs': raw.runs },
       );
-      const { check } = await import('../../fitting/check.ts');
+      const { check } = await import('../../sim/fitting/check.ts');
       const { checkChart, renderCheck } = await import('./renderCheck.ts');
       const report = inFlags(stepsFlags, () => check(raw));
       if (raw.plot !== undefined) {

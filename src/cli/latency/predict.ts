@@ -3,8 +3,8 @@
  * floor it lies.
  */
 
-import { chooseCoefficients, loadHardware, loadModel, modelDefaults } from '../../files/dataFiles.ts';
-import { printable, renderTable } from '../../printing/text.ts';
+import { chooseCoefficients, loadHardware, loadModel, modelDefaults } from '../../io/files/dataFiles.ts';
+import { printable, renderTable } from '../../io/printing/text.ts';
 import {
   configError,
   requireFraction,

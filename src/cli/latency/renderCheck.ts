@@ -2,9 +2,9 @@
  * What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps.
  */
 
-import type { LatencyCheckReport, NamedScore } from '../../fitting/check.ts';
-import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { renderTable, type TableColumn } from '../../printing/text.ts';
+import type { VegaLiteSpec } from '../../io/printing/chart.ts';
+import { renderTable, type TableColumn } from '../../io/printing/text.ts';
+import type { LatencyCheckReport, NamedScore } from '../../sim/fitting/check.ts';
 
 const scoreColumns: readonly TableColumn[] = [
   { title: 'what' },

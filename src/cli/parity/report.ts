@@ -1,5 +1,6 @@
 /** What `tierkv parity` found, as text. Figures of a software device say so. */
 
+import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../io/printing/text.ts';
 import {
   type HandoffComparison,
   type HitComparison,
@@ -7,8 +8,7 @@ import {
   type ParityReport,
   relative,
   type Sides,
-} from '../../parity/comparison.ts';
-import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../printing/text.ts';
+} from '../../studies/parity/comparison.ts';
 
 const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
 

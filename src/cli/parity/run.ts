@@ -1,27 +1,27 @@
 /** The run behind `tierkv parity`: its options read, the traffic served and simulated, the report written. */
 
 import { existsSync, statSync } from 'node:fs';
-import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
-import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
-import { loadEngine, type ParityEngine } from '../../parity/engine.ts';
-import type { ParityListener, ParityOptions } from '../../parity/run.ts';
-import { defaultSpec, trafficOf } from '../../parity/traffic.ts';
-import { renderSvg } from '../../printing/chart.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import { formatBytes, formatCount, formatSeconds } from '../../printing/text.ts';
-import { askedRows, type SizedTier } from '../../replay/sizedTiers.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../io/files/results.ts';
+import { temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { formatBytes, formatCount, formatSeconds } from '../../io/printing/text.ts';
 import { preemptionNames } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import { type KVLayout, kvLayout, TOP } from '../../runtime/index.ts';
 import { parseBlocks, parseBytes } from '../../runtime/sizes.ts';
+import { engineHardware } from '../../sim/build/engineSettings.ts';
+import { refusePresetSettings } from '../../sim/build/presetSettings.ts';
+import { openSimulation } from '../../sim/build/workloadSettings.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import { withWorkload } from '../../sim/description/readers.ts';
 import { type Deployment, fault, get, isGiven, withValue } from '../../sim/description/settings.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
-import { engineHardware } from '../../simulate/engineSettings.ts';
-import { refusePresetSettings } from '../../simulate/presetSettings.ts';
-import { openSimulation } from '../../simulate/workloadSettings.ts';
+import { loadEngine, type ParityEngine } from '../../studies/parity/engine.ts';
+import type { ParityListener, ParityOptions } from '../../studies/parity/run.ts';
+import { defaultSpec, trafficOf } from '../../studies/parity/traffic.ts';
+import { askedRows, type SizedTier } from '../../studies/replay/sizedTiers.ts';
 import { numberWithin, type OptionValues, oneOf, settingsOf, textOption } from '../flags.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
@@ -42,8 +42,8 @@ export async function runParityCommand(
   }
   const engine = named === undefined ? undefined : await loadEngine(named);
   const options = parseParityOptions(trace, given, requests, engine);
-  const { runParity, runnersOf } = await import('../../parity/run.ts');
-  const { runPairParity } = await import('../../parity/pairParity.ts');
+  const { runParity, runnersOf } = await import('../../studies/parity/run.ts');
+  const { runPairParity } = await import('../../studies/parity/pairParity.ts');
   const { renderParity } = await import('./report.ts');
   using scratch = temporaryDirectory('tierkv-parity-', options.dir);
   using bar = startProgressBar('requests');
@@ -63,7 +63,7 @@ export async function runParityCommand(
   if (options.jsonPath !== undefined) writeResultJson(options.jsonPath, 'parity', report);
   if (options.plotPath !== undefined) writeText(options.plotPath, await renderSvg(chart));
   if (typeof given.report === 'string') {
-    const { parityReport } = await import('../../report/parityReport.ts');
+    const { parityReport } = await import('../../observe/report/parityReport.ts');
     await reportTo(given.report, (command) => parityReport({ ...report, served }, command));
   }
   printText(renderParity(report));

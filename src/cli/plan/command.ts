@@ -1,12 +1,12 @@
 /** `tierkv plan`: a question in options; the library searches, and what it found is printed. */
 
 import { Command } from 'commander';
-import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
-import type { PlanQuestion } from '../../plan/index.ts';
-import { startProgressBar } from '../../printing/progress.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../io/files/results.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
 import { configError, renamed, TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
+import type { PlanQuestion } from '../../studies/plan/index.ts';
 import { numberWithin } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
@@ -76,8 +76,8 @@ export function planCommand(): Command {
       );
       await checkReport(flags.report);
       const { server, workers } = workersOption(scalars(flags));
-      const { plan } = await import('../../plan/plan.ts');
-      const { parseTarget } = await import('../../plan/targets.ts');
+      const { plan } = await import('../../studies/plan/plan.ts');
+      const { parseTarget } = await import('../../studies/plan/targets.ts');
       const { answerText } = await import('./report.ts');
       const targets = Object.fromEntries(flags.target.map((text) => parseTarget(text)));
       if (flags.target.length === 0) {
@@ -112,7 +112,7 @@ export function planCommand(): Command {
         writeText(flags.out, answer.deploymentFile);
       }
       if (typeof flags.report === 'string') {
-        const { planReport } = await import('../../report/planReport.ts');
+        const { planReport } = await import('../../observe/report/planReport.ts');
         await reportTo(flags.report, (command) => planReport(answer, command, flags.out));
       }
       printText(answerText(answer, flags.out));

@@ -1,13 +1,13 @@
 /** The answer of a plan as text for people: the deployment in a sentence, how sure that is, and what was near. */
 
+import { formatCount, formatCounted, printable, renderTable } from '../../io/printing/text.ts';
 import {
   type NextConstraint,
   type PlanAnswer,
   type PlanCheck,
   type PlanOption,
   simulateCommandOf,
-} from '../../plan/plan.ts';
-import { formatCount, formatCounted, printable, renderTable } from '../../printing/text.ts';
+} from '../../studies/plan/plan.ts';
 
 /** Milliseconds as people say them. */
 function formatMs(ms: number): string {

@@ -5,17 +5,17 @@
  */
 
 import { Command } from 'commander';
-import { aboutPipe, keepPipe } from '../../files/inputs.ts';
-import { writeResultJson } from '../../files/results.ts';
-import { type TemporaryDirectory, temporaryDirectory } from '../../files/temporaryDirectory.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import { formatBytesPerS } from '../../printing/text.ts';
-import type { ReplayOptions, TraceReplayListener } from '../../replay/options.ts';
-import type { ReplayReport } from '../../replay/report.ts';
-import type { Study } from '../../replay/study.ts';
-import type { ReplayedTrace } from '../../report/replayReport.ts';
-import type { ReplayTimeline } from '../../report/replayTimeline.ts';
+import { aboutPipe, keepPipe } from '../../io/files/inputs.ts';
+import { writeResultJson } from '../../io/files/results.ts';
+import { type TemporaryDirectory, temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { formatBytesPerS } from '../../io/printing/text.ts';
+import type { ReplayedTrace } from '../../observe/report/replayReport.ts';
+import type { ReplayTimeline } from '../../observe/report/replayTimeline.ts';
 import { configError } from '../../runtime/errors.ts';
+import type { ReplayOptions, TraceReplayListener } from '../../studies/replay/options.ts';
+import type { ReplayReport } from '../../studies/replay/report.ts';
+import type { Study } from '../../studies/replay/study.ts';
 import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
@@ -182,7 +182,7 @@ async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSigna
 async function writeFound(command: Command, found: Omit<ReplayedTrace, 'trace' | 'command'>): Promise<void> {
   const target: unknown = command.getOptionValue('report');
   if (typeof target !== 'string') return;
-  const { replayReport } = await import('../../report/replayReport.ts');
+  const { replayReport } = await import('../../observe/report/replayReport.ts');
   const trace = command.args[0] ?? String(command.getOptionValue('inputs'));
   await reportTo(target, (typed) => replayReport({ ...found, trace, command: typed }));
 }
@@ -195,7 +195,7 @@ async function timelineFor(
   { inputsPath }: ReplayOptions,
 ): Promise<{ readonly timeline?: ReplayTimeline; readonly watch: Watch | undefined }> {
   if (command.getOptionValue('report') === undefined || inputsPath !== undefined) return { watch: undefined };
-  const { ReplayTimeline } = await import('../../report/replayTimeline.ts');
+  const { ReplayTimeline } = await import('../../observe/report/replayTimeline.ts');
   const timeline = new ReplayTimeline();
   return { timeline, watch: (manager) => timeline.watch(manager) };
 }
@@ -222,7 +222,7 @@ async function run(
   signal: AbortSignal,
   watch: Watch | undefined,
 ): Promise<ReplayReport> {
-  const { runReplay } = await import('../../replay/run.ts');
+  const { runReplay } = await import('../../studies/replay/run.ts');
   using bar = startProgressBar('requests');
   const startMs = performance.now();
   const listener: TraceReplayListener = {

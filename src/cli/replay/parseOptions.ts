@@ -6,19 +6,8 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { systemReason } from '../../files/inputErrors.ts';
-import { requireWritableTargets } from '../../files/results.ts';
-import type { DriverName, ReplayOptions } from '../../replay/options.ts';
-import {
-  askedRows,
-  type BlockBudget,
-  isAlwaysAsked,
-  maxBlocks,
-  requireHoldable,
-  requireRoom,
-  type SizedTier,
-  sizeOption,
-} from '../../replay/sizedTiers.ts';
+import { systemReason } from '../../io/files/inputErrors.ts';
+import { requireWritableTargets } from '../../io/files/results.ts';
 import {
   configError,
   requireFinite,
@@ -29,8 +18,19 @@ import {
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy, TOP } from '../../runtime/index.ts';
 import { parseBlocks, parseBytes } from '../../runtime/sizes.ts';
+import { readSharedTier } from '../../sim/build/engineSettings.ts';
 import { SharedServer } from '../../sim/links/sharedServer.ts';
-import { readSharedTier } from '../../simulate/engineSettings.ts';
+import type { DriverName, ReplayOptions } from '../../studies/replay/options.ts';
+import {
+  askedRows,
+  type BlockBudget,
+  isAlwaysAsked,
+  maxBlocks,
+  requireHoldable,
+  requireRoom,
+  type SizedTier,
+  sizeOption,
+} from '../../studies/replay/sizedTiers.ts';
 import { NAMED_BLOCKS, textOf } from '../tierOptions.ts';
 import { singlePolicy } from './study.ts';
 import { linkDefaults, type RawReplayOptions } from './words.ts';

@@ -12,9 +12,9 @@ import {
   formatShare,
   printable,
   renderTable,
-} from '../../printing/text.ts';
-import { linkTitles, type ReplayReport } from '../../replay/report.ts';
+} from '../../io/printing/text.ts';
 import { type TierName, TOP, tierLinks, tierNames, tierTitle } from '../../runtime/tier/tier.ts';
+import { linkTitles, type ReplayReport } from '../../studies/replay/report.ts';
 
 const lineWidth = 110;
 

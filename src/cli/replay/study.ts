@@ -1,19 +1,25 @@
 /** The study of a command line: what was asked for, checked before anything runs, then run, drawn and shown. */
 
-import { requireWritableTargets, writeText } from '../../files/results.ts';
-import { renderSvg, type VegaLiteSpec } from '../../printing/chart.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import { formatCount, formatCounted, renderTable } from '../../printing/text.ts';
-import { askedRows, isAlwaysAsked, lowerTiers, maxBlocks, sizeOption } from '../../replay/sizedTiers.ts';
+import { requireWritableTargets, writeText } from '../../io/files/results.ts';
+import { renderSvg, type VegaLiteSpec } from '../../io/printing/chart.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { formatCount, formatCounted, renderTable } from '../../io/printing/text.ts';
+import { configError, nearestName, requireInteger } from '../../runtime/errors.ts';
+import { type EvictionChoice, evictionPolicyNames, resolvePolicy, tierTitle } from '../../runtime/index.ts';
+import {
+  askedRows,
+  isAlwaysAsked,
+  lowerTiers,
+  maxBlocks,
+  sizeOption,
+} from '../../studies/replay/sizedTiers.ts';
 import {
   comparePolicies,
   isMooncake,
   readChains,
   type Study,
   type StudyOptions,
-} from '../../replay/study.ts';
-import { configError, nearestName, requireInteger } from '../../runtime/errors.ts';
-import { type EvictionChoice, evictionPolicyNames, resolvePolicy, tierTitle } from '../../runtime/index.ts';
+} from '../../studies/replay/study.ts';
 import { textOf } from '../tierOptions.ts';
 
 /** What `--policy` may say besides the names of policies. */

@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTargets } from '../../files/results.ts';
+import { requireWritableTargets } from '../../io/files/results.ts';
 import { get } from '../../sim/description/settings.ts';
 import type { OptionValues } from '../flags.ts';
 import { addSimulateOptions, askedOf } from '../optionRows.ts';

@@ -1,26 +1,17 @@
 /** Runs a simulation and writes what came of it. */
 
-import { resultJson, writeResults, writeText } from '../../files/results.ts';
-import { renderSvg } from '../../printing/chart.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import { formatCount, formatSeconds, printable } from '../../printing/text.ts';
-import { writeReport } from '../../report/index.ts';
-import { simulationReport } from '../../report/simulationReport.ts';
-import { SimulationTimeline } from '../../report/simulationTimeline.ts';
+import { resultJson, writeResults, writeText } from '../../io/files/results.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import { formatCount, formatSeconds, printable } from '../../io/printing/text.ts';
+import { writeReport } from '../../observe/report/index.ts';
+import { simulationReport } from '../../observe/report/simulationReport.ts';
+import { SimulationTimeline } from '../../observe/report/simulationTimeline.ts';
 import { configError } from '../../runtime/errors.ts';
-import type { Conservation } from '../../sim/cluster/core.ts';
-import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
-import { type AskedSimulation, type Outputs, outputFlag } from '../../sim/description/readers.ts';
-import { get } from '../../sim/description/settings.ts';
-import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
-import { attainedOf, clusterMetrics, metricsOutput, servedRates } from '../../sim/report/metricsOutput.ts';
-import { ScalingReport } from '../../sim/report/scaling.ts';
-import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
-import type { WorkloadRequest } from '../../sim/workload/request.ts';
-import { buildPlanned, runToEnd } from '../../simulate/build.ts';
-import type { BuiltSimulation } from '../../simulate/built.ts';
-import { goodputTargets, requireKnownTargets } from '../../simulate/classTargets.ts';
-import { refuseIdle } from '../../simulate/needs.ts';
+import { buildPlanned, runToEnd } from '../../sim/build/build.ts';
+import type { BuiltSimulation } from '../../sim/build/built.ts';
+import { goodputTargets, requireKnownTargets } from '../../sim/build/classTargets.ts';
+import { refuseIdle } from '../../sim/build/needs.ts';
 import {
   csvLines,
   jsonLines,
@@ -30,11 +21,20 @@ import {
   simulationChart,
   summaryText,
   traceFiles,
-} from '../../simulate/output.ts';
-import { planSimulation } from '../../simulate/plan.ts';
-import { provenanceOf } from '../../simulate/provenance.ts';
-import { headText, runText } from '../../simulate/runText.ts';
-import { classesOf, rateWarnings, requireRoom } from '../../simulate/simulate.ts';
+} from '../../sim/build/output.ts';
+import { planSimulation } from '../../sim/build/plan.ts';
+import { provenanceOf } from '../../sim/build/provenance.ts';
+import { headText, runText } from '../../sim/build/runText.ts';
+import { classesOf, rateWarnings, requireRoom } from '../../sim/build/simulate.ts';
+import type { Conservation } from '../../sim/cluster/core.ts';
+import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
+import { type AskedSimulation, type Outputs, outputFlag } from '../../sim/description/readers.ts';
+import { get } from '../../sim/description/settings.ts';
+import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
+import { attainedOf, clusterMetrics, metricsOutput, servedRates } from '../../sim/report/metricsOutput.ts';
+import { ScalingReport } from '../../sim/report/scaling.ts';
+import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
+import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import { numberWithin, textOption } from '../flags.ts';
 import { printText, traceStem } from '../output.ts';
 import { typedCommand } from '../reportOption.ts';

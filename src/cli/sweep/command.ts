@@ -4,10 +4,10 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
-import { renderSvg } from '../../printing/chart.ts';
-import { startProgressBar } from '../../printing/progress.ts';
-import type { PointResult } from '../../simulate/point.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../io/files/results.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { startProgressBar } from '../../io/printing/progress.ts';
+import type { PointResult } from '../../sim/build/point.ts';
 import { numberWithin } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
@@ -64,7 +64,7 @@ export function sweepCommand(): Command {
       };
 
       const { readWords } = await import('../../sim/description/readers.ts');
-      const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
+      const { pointsOf, runPoints } = await import('../../sim/build/sweep.ts');
       const {
         cheapest,
         meets,
@@ -89,7 +89,7 @@ export function sweepCommand(): Command {
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
       if (options.report !== undefined) {
-        const { sweepReport } = await import('../../report/sweepReport.ts');
+        const { sweepReport } = await import('../../observe/report/sweepReport.ts');
         const grid = {
           results,
           targets: shown,

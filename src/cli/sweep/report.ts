@@ -1,8 +1,8 @@
 /** What a sweep found: a table, the cheapest point that meets the targets, and a plot. */
 
-import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { printable, renderTable } from '../../printing/text.ts';
-import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../simulate/point.ts';
+import type { VegaLiteSpec } from '../../io/printing/chart.ts';
+import { printable, renderTable } from '../../io/printing/text.ts';
+import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../sim/build/point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */
 interface SweepTargets {

@@ -14,24 +14,24 @@ import {
   readSpec,
   requireFormat,
   servegenSpec,
-} from '../../files/openWorkload.ts';
-import { requireWritableTargets, writeResultJson, writeResults, writeText } from '../../files/results.ts';
-import { renderSvg } from '../../printing/chart.ts';
-import { printable } from '../../printing/text.ts';
+} from '../../io/files/openWorkload.ts';
+import { requireWritableTargets, writeResultJson, writeResults, writeText } from '../../io/files/results.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { printable } from '../../io/printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import { get } from '../../sim/description/settings.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
-import { isConversation } from '../../sim/workload/presets.ts';
-import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
-import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
 import {
   adjustmentOf,
   openOptions,
   presetSpec,
   refusePresetSettings,
   usedByFormat,
-} from '../../simulate/presetSettings.ts';
+} from '../../sim/build/presetSettings.ts';
+import { get } from '../../sim/description/settings.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
+import { isConversation } from '../../sim/workload/presets.ts';
+import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
+import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
 import { inFlags, numberWithin, type OptionValues, settingsOf, textOption, workloadFlags } from '../flags.ts';
 import { printText, traceStem } from '../output.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';

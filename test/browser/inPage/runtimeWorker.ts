@@ -8,7 +8,7 @@ import {
   type KVRuntime,
   kvLayout,
   openInBrowser,
-} from '../../../src/browser/index.ts';
+} from '../../../src/adapters/browser/index.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 32, dtype: 'f32', blockTokens: 16 });
 const blocks = (count: number): number => count * layout.blockBytes;

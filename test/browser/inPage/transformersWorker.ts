@@ -15,7 +15,7 @@ import {
   layoutOf,
   type PrefixTurn,
   withPrefixCache,
-} from '../../../src/browser/transformers.ts';
+} from '../../../src/adapters/browser/transformers.ts';
 import type { Asked, Loaded, LoadOptions, RestoredBits } from './transformersLook.ts';
 
 const onnx = env.backends.onnx as {

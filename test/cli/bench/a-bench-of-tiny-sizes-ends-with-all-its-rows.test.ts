@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tableMemory } from '../../../src/backends/host/hostArena.ts';
 import { profileOf } from '../../../src/cli/calibrate/run.ts';
+import { renderSvg } from '../../../src/io/printing/chart.ts';
+import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 import {
   benchLinks,
   fioJob,
@@ -12,10 +14,8 @@ import {
   plotOf,
   renderRows,
   sustainedSizes,
-} from '../../../src/measure/links.ts';
-import { lookupRows } from '../../../src/measure/manager.ts';
-import { renderSvg } from '../../../src/printing/chart.ts';
-import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
+} from '../../../src/studies/measure/links.ts';
+import { lookupRows } from '../../../src/studies/measure/manager.ts';
 import { testAdapter } from '../../adapter.ts';
 
 const sizes = {

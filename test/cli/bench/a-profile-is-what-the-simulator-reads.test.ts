@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { profileOf } from '../../../src/cli/calibrate/run.ts';
-import type { LinkRow } from '../../../src/measure/links.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 import { LinkModel } from '../../../src/sim/links/modeledDriver.ts';
+import type { LinkRow } from '../../../src/studies/measure/links.ts';
 
 const KIB = 1024;
 const about = { device: 'a device', driver: 'a driver', date: '2026-01-01T00:00:00Z', software: true };

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { measureRounds, shuffled } from '../../../src/measure/contestants.ts';
-import { median } from '../../../src/measure/manager.ts';
+import { measureRounds, shuffled } from '../../../src/studies/measure/contestants.ts';
+import { median } from '../../../src/studies/measure/manager.ts';
 
 const never = new AbortController().signal;
 

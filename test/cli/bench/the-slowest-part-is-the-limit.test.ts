@@ -1,7 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { limitOf, linkOf, nameOf, type Route, routes, type Stage } from '../../../src/measure/contestants.ts';
-import { rowOf } from '../../../src/measure/links.ts';
 import { Tier } from '../../../src/runtime/index.ts';
+import {
+  limitOf,
+  linkOf,
+  nameOf,
+  type Route,
+  routes,
+  type Stage,
+} from '../../../src/studies/measure/contestants.ts';
+import { rowOf } from '../../../src/studies/measure/links.ts';
 
 const { HBM, DDR, NVME } = Tier;
 const gbps: Readonly<Record<Stage, number>> = {

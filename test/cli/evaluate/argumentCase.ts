@@ -1,6 +1,6 @@
 /** A case that arguments of `tierkv simulate` describe. */
 
-import type { SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
+import type { SuiteCase } from '../../../src/policy/evolve/fitness/evaluation.ts';
 import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 
 export function argumentCase(args: readonly string[], id: string = 'a'): SuiteCase {

@@ -6,7 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { ServiceAnswer } from '../../../src/evolve/serve.ts';
+import type { ServiceAnswer } from '../../../src/policy/evolve/serve.ts';
 import { main } from '../../command.ts';
 import { smallWorkload } from './smallWorkload.ts';
 

@@ -7,12 +7,12 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeEach, expect, test } from 'vitest';
-import { CaseCache } from '../../../src/evaluate/caseCache.ts';
-import { SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
-import { loadPlan } from '../../../src/evaluate/plans.ts';
-import { baseline } from '../../../src/evolve/bundle/presets.ts';
-import { readState, type SearchPlan } from '../../../src/evolve/search/breeding.ts';
-import { filesReadBy, hashOfFolders, readText } from '../../../src/files/inputs.ts';
+import { filesReadBy, hashOfFolders, readText } from '../../../src/io/files/inputs.ts';
+import { CaseCache } from '../../../src/policy/evaluate/caseCache.ts';
+import { SimulationEvaluator } from '../../../src/policy/evaluate/evaluator.ts';
+import { loadPlan } from '../../../src/policy/evaluate/plans.ts';
+import { baseline } from '../../../src/policy/evolve/bundle/presets.ts';
+import { readState, type SearchPlan } from '../../../src/policy/evolve/search/breeding.ts';
 import { argumentCase } from './argumentCase.ts';
 import { smallWorkload } from './smallWorkload.ts';
 

@@ -2,14 +2,14 @@
 
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
-import { type CaseTask, planCase, runCase, runTask } from '../../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
-import { preset } from '../../../src/evolve/bundle/presets.ts';
-import { gainsOf } from '../../../src/evolve/fitness/objectives.ts';
-import type { RawMetrics } from '../../../src/evolve/fitness/rawMetrics.ts';
-import type { TaskRunner } from '../../../src/workers/workerPool.ts';
+import { SimulationEvaluator } from '../../../src/policy/evaluate/evaluator.ts';
+import { type CaseTask, planCase, runCase, runTask } from '../../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import type { PolicyBundle } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { preset } from '../../../src/policy/evolve/bundle/presets.ts';
+import { gainsOf } from '../../../src/policy/evolve/fitness/objectives.ts';
+import type { RawMetrics } from '../../../src/policy/evolve/fitness/rawMetrics.ts';
+import type { TaskRunner } from '../../../src/policy/workers/workerPool.ts';
 import { argumentCase } from './argumentCase.ts';
 
 const workload = path.join(import.meta.dirname, '../../evolve/frameworks/two-groups.yaml');

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { explainCommand } from '../../../src/cli/explain.ts';
-import { type CacheExplanation, explanationText, LogExplainer } from '../../../src/explain/index.ts';
+import { type CacheExplanation, explanationText, LogExplainer } from '../../../src/observe/explain/index.ts';
 import { blocks, layout, openRuntime, prompt, tenant, write } from '../../embed/liveRuntime.ts';
 import { resultOf, resultProblems } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';

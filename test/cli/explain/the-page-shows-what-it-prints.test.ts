@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { explainCommand } from '../../../src/cli/explain.ts';
 import { replayCommand } from '../../../src/cli/replay/command.ts';
-import { temporaryDirectory } from '../../../src/files/temporaryDirectory.ts';
+import { temporaryDirectory } from '../../../src/io/files/temporaryDirectory.ts';
 import { printedBy } from '../printed.ts';
 
 const root = join(import.meta.dirname, '..', '..', '..');

@@ -2,7 +2,7 @@
 
 import { PassThrough } from 'node:stream';
 import { expect, it } from 'vitest';
-import { noticeLine, type ProgressClock, startProgressBar } from '../../../src/printing/progress.ts';
+import { noticeLine, type ProgressClock, startProgressBar } from '../../../src/io/printing/progress.ts';
 
 class TestClock implements ProgressClock {
   ms = 0;

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { temporaryDirectory } from '../../../src/files/temporaryDirectory.ts';
+import { temporaryDirectory } from '../../../src/io/files/temporaryDirectory.ts';
 import { endOf } from '../printed.ts';
 
 const simulated = ['simulate', '--model', 'qwen3-14b', '--workload', 'chatbot', '--num-requests', '50'];

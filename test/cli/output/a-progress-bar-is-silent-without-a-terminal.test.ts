@@ -1,7 +1,7 @@
 import { PassThrough } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { startProgressBar } from '../../../src/printing/progress.ts';
+import { startProgressBar } from '../../../src/io/printing/progress.ts';
 
 function terminal(isTTY: boolean): { stream: PassThrough & { isTTY: boolean }; text: () => string } {
   const stream = Object.assign(new PassThrough(), { isTTY, columns: 200 });

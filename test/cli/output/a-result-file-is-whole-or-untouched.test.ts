@@ -2,7 +2,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { requireWritableTarget, writeJsonFile } from '../../../src/files/results.ts';
+import { requireWritableTarget, writeJsonFile } from '../../../src/io/files/results.ts';
 
 let dir: string;
 beforeEach(() => {

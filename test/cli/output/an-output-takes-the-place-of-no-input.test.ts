@@ -1,7 +1,7 @@
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { temporaryDirectory } from '../../../src/files/temporaryDirectory.ts';
+import { temporaryDirectory } from '../../../src/io/files/temporaryDirectory.ts';
 import { endOf } from '../printed.ts';
 
 /** Calls that read IN, with an option that names the same file as an output. LINK is a symbolic link to it. */

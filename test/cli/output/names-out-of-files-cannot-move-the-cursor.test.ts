@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { printable, renderTable } from '../../../src/printing/text.ts';
+import { printable, renderTable } from '../../../src/io/printing/text.ts';
 
 const hostile = 'a\u{1b}]0;title\u{7}b\r\nc\u{9b}31m\u{2028}d\u{202e}e';
 

@@ -7,7 +7,7 @@ import {
   formatCounted,
   formatSeconds,
   formatShare,
-} from '../../../src/printing/text.ts';
+} from '../../../src/io/printing/text.ts';
 import { parseBytes } from '../../../src/runtime/sizes.ts';
 
 describe('sizes', () => {

@@ -8,8 +8,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
-import type { ParityReport } from '../../../src/parity/comparison.ts';
-import { loadEngine } from '../../../src/parity/engine.ts';
+import type { ParityReport } from '../../../src/studies/parity/comparison.ts';
+import { loadEngine } from '../../../src/studies/parity/engine.ts';
 import { resultOf } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';
 

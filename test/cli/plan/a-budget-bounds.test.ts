@@ -4,9 +4,9 @@
  */
 
 import { expect, it } from 'vitest';
-import { type PlanQuestion, plan } from '../../../src/plan/index.ts';
-import { runTrial, type TrialTask } from '../../../src/plan/trial.ts';
-import type { TaskRunner } from '../../../src/workers/workerPool.ts';
+import type { TaskRunner } from '../../../src/policy/workers/workerPool.ts';
+import { type PlanQuestion, plan } from '../../../src/studies/plan/index.ts';
+import { runTrial, type TrialTask } from '../../../src/studies/plan/trial.ts';
 
 const question: PlanQuestion = {
   model: 'qwen/qwen3-14b',

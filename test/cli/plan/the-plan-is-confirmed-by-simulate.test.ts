@@ -8,7 +8,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { deploymentFile, gpusOf, simulateWords } from '../../../src/plan/choice.ts';
+import { WorkerPool } from '../../../src/policy/workers/workerPool.ts';
+import { planSimulation } from '../../../src/sim/build/plan.ts';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
+import { deploymentFile, gpusOf, simulateWords } from '../../../src/studies/plan/choice.ts';
 import {
   type DeploymentChoice,
   type PlanAnswer,
@@ -16,14 +19,11 @@ import {
   plan,
   simulateCommandOf,
   type TaskRunner,
-} from '../../../src/plan/index.ts';
-import { checkQuestion } from '../../../src/plan/question.ts';
-import { PlanSearch } from '../../../src/plan/search.ts';
-import { runTrial, type TrialTask } from '../../../src/plan/trial.ts';
-import { Trials } from '../../../src/plan/trials.ts';
-import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
-import { planSimulation } from '../../../src/simulate/plan.ts';
-import { WorkerPool } from '../../../src/workers/workerPool.ts';
+} from '../../../src/studies/plan/index.ts';
+import { checkQuestion } from '../../../src/studies/plan/question.ts';
+import { PlanSearch } from '../../../src/studies/plan/search.ts';
+import { runTrial, type TrialTask } from '../../../src/studies/plan/trial.ts';
+import { Trials } from '../../../src/studies/plan/trials.ts';
 import { main } from '../../command.ts';
 import { resultProblems } from '../../resultSchema.ts';
 

@@ -8,10 +8,10 @@ import { replayCommand } from '../../../src/cli/replay/command.ts';
 import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
 import { type RawReplayOptions, replayDefaults } from '../../../src/cli/replay/words.ts';
 import { simulateCommand } from '../../../src/cli/simulate/command.ts';
-import type { ReplayReport } from '../../../src/replay/report.ts';
-import { runReplay } from '../../../src/replay/run.ts';
+import { readSharedTier } from '../../../src/sim/build/engineSettings.ts';
 import { SharedServer } from '../../../src/sim/links/sharedServer.ts';
-import { readSharedTier } from '../../../src/simulate/engineSettings.ts';
+import type { ReplayReport } from '../../../src/studies/replay/report.ts';
+import { runReplay } from '../../../src/studies/replay/run.ts';
 import {
   hasRedis,
   type RedisServer,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
 import { type RawReplayOptions, replayDefaults } from '../../../src/cli/replay/words.ts';
-import type { ReplayOptions } from '../../../src/replay/options.ts';
+import type { ReplayOptions } from '../../../src/studies/replay/options.ts';
 
 const trace = join('data', 'mooncake-conversation-excerpt.jsonl.gz');
 let dir: string;

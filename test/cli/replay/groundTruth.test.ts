@@ -12,8 +12,8 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
 import { replayDefaults } from '../../../src/cli/replay/words.ts';
-import type { ReplayReport } from '../../../src/replay/report.ts';
-import { runReplay } from '../../../src/replay/run.ts';
+import type { ReplayReport } from '../../../src/studies/replay/report.ts';
+import { runReplay } from '../../../src/studies/replay/run.ts';
 import { isFull } from '../../sized.ts';
 
 const trace = fileURLToPath(

@@ -13,8 +13,8 @@ import {
   runStudy,
 } from '../../../src/cli/replay/study.ts';
 import { replayDefaults } from '../../../src/cli/replay/words.ts';
-import { comparePolicies, Optimum, readChains } from '../../../src/replay/study.ts';
 import { evictionPolicyNames } from '../../../src/runtime/index.ts';
+import { comparePolicies, Optimum, readChains } from '../../../src/studies/replay/study.ts';
 import { Random } from '../../fuzz/random.ts';
 import { ExclusiveLru } from './exclusiveLru.ts';
 

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { DecisionLog, ReplaySession } from '../../../src/replay/run.ts';
 import { KVManager, type ManagerConfig } from '../../../src/runtime/index.ts';
 import { LinkModel, ModeledDriver, TransferTimeline } from '../../../src/sim/links/modeledDriver.ts';
+import { DecisionLog, ReplaySession } from '../../../src/studies/replay/run.ts';
 import { ExclusiveLru } from './exclusiveLru.ts';
 
 const link = { baseLatencyUs: 3, bandwidthBytesPerS: 1e9 };

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { renderReport } from '../../../src/cli/replay/report.ts';
-import type { ReplayReport } from '../../../src/replay/report.ts';
+import type { ReplayReport } from '../../../src/studies/replay/report.ts';
 
 const report: ReplayReport = {
   requests: 2000,

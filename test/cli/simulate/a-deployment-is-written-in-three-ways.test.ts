@@ -7,7 +7,11 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it, test } from 'vitest';
+import { readPayload, writePayload } from '../../../src/policy/workers/payload.ts';
 import type { TierKVError } from '../../../src/runtime/errors.ts';
+import { buildPlanned } from '../../../src/sim/build/build.ts';
+import { type DeploymentSpec, simulate } from '../../../src/sim/build/index.ts';
+import { planSimulation } from '../../../src/sim/build/plan.ts';
 import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
 import { tieNames } from '../../../src/sim/control/routing/routingPolicy.ts';
 import { readYaml } from '../../../src/sim/description/fields.ts';
@@ -21,10 +25,6 @@ import {
   readWords,
 } from '../../../src/sim/description/readers.ts';
 import { type Deployment, nothingSaid } from '../../../src/sim/description/settings.ts';
-import { buildPlanned } from '../../../src/simulate/build.ts';
-import { type DeploymentSpec, simulate } from '../../../src/simulate/index.ts';
-import { planSimulation } from '../../../src/simulate/plan.ts';
-import { readPayload, writePayload } from '../../../src/workers/payload.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-ways-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));

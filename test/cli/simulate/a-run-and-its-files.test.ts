@@ -4,9 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { engineHardware } from '../../../src/sim/build/engineSettings.ts';
 import { fromFields } from '../../../src/sim/description/readers.ts';
 import { BatchSums } from '../../../src/sim/latency/latencyModel.ts';
-import { engineHardware } from '../../../src/simulate/engineSettings.ts';
 import { resultOf } from '../../resultSchema.ts';
 import { printed } from './printed.ts';
 

@@ -5,7 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { cheapest } from '../../../src/cli/sweep/report.ts';
-import { hasRun, planPoint, runPoint } from '../../../src/simulate/point.ts';
+import { hasRun, planPoint, runPoint } from '../../../src/sim/build/point.ts';
 import { pointsOf, runPoints } from './sweptPoints.ts';
 
 const args = '--model qwen3-14b --workload chatbot --num-requests 60'.split(' ');

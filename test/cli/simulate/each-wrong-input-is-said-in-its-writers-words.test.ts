@@ -11,7 +11,7 @@ import { afterAll, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { simulateCommand } from '../../../src/cli/simulate/command.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
-import { type DeploymentSpec, simulate } from '../../../src/simulate/index.ts';
+import { type DeploymentSpec, simulate } from '../../../src/sim/build/index.ts';
 import { printed } from './printed.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-wrong-'));

@@ -7,10 +7,10 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { measuredRun } from '../../../src/fitting/fitRequests.ts';
+import { planSimulation } from '../../../src/sim/build/plan.ts';
 import { askedBy, fromFields, readWords } from '../../../src/sim/description/readers.ts';
 import type { Deployment } from '../../../src/sim/description/settings.ts';
-import { planSimulation } from '../../../src/simulate/plan.ts';
+import { measuredRun } from '../../../src/sim/fitting/fitRequests.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-ranks-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));

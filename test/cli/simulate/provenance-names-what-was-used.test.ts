@@ -4,11 +4,11 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { buildPlanned, runToEnd } from '../../../src/sim/build/build.ts';
+import { planSimulation } from '../../../src/sim/build/plan.ts';
+import { type Provenance, provenanceOf } from '../../../src/sim/build/provenance.ts';
 import { deployedPaths, type Path } from '../../../src/sim/description/knobs.ts';
 import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
-import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
-import { planSimulation } from '../../../src/simulate/plan.ts';
-import { type Provenance, provenanceOf } from '../../../src/simulate/provenance.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-provenance-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));

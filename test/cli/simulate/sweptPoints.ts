@@ -1,9 +1,9 @@
 /** Points of a sweep as the command makes and runs them. */
 
+import { WorkerPool } from '../../../src/policy/workers/workerPool.ts';
+import type { SweepPoint, SweptPoint } from '../../../src/sim/build/point.ts';
+import * as sweep from '../../../src/sim/build/sweep.ts';
 import { readWords } from '../../../src/sim/description/readers.ts';
-import type { SweepPoint, SweptPoint } from '../../../src/simulate/point.ts';
-import * as sweep from '../../../src/simulate/sweep.ts';
-import { WorkerPool } from '../../../src/workers/workerPool.ts';
 
 export function pointsOf(axes: readonly string[], args: readonly string[]): SweepPoint[] {
   return sweep.pointsOf(axes, readWords(args));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { parseMooncakeLine } from '../../../src/files/mooncakeTrace.ts';
+import { parseMooncakeLine } from '../../../src/io/files/mooncakeTrace.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 
 const place = { path: 'trace.jsonl', line: 17 };

@@ -11,7 +11,7 @@ import {
   type ReadTraceOptions,
   readMooncakeTrace,
   type TraceRequest,
-} from '../../../src/files/mooncakeTrace.ts';
+} from '../../../src/io/files/mooncakeTrace.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 
 export function traceFile(name: string, content: string | Buffer): string {

@@ -1,10 +1,10 @@
 /** What would work on a runtime that is closed is refused: it would wait for news that never come. */
 
 import { expect, it } from 'vitest';
-import { dashboard } from '../../../src/dashboard/index.ts';
-import { publishKVEvents } from '../../../src/gateway/events/index.ts';
-import { HandoffReceiver, HandoffSender } from '../../../src/handoff/index.ts';
-import { watchRuntime } from '../../../src/metrics/index.ts';
+import { dashboard } from '../../../src/observe/dashboard/index.ts';
+import { watchRuntime } from '../../../src/observe/metrics/index.ts';
+import { publishKVEvents } from '../../../src/serve/gateway/events/index.ts';
+import { HandoffReceiver, HandoffSender } from '../../../src/serve/handoff/index.ts';
 import { openHostRuntime } from '../liveRuntime.ts';
 
 const closed = expect.objectContaining({ code: 'TKV_STATE' });

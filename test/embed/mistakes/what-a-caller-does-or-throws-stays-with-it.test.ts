@@ -2,9 +2,9 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { PromptCutter, requireSecret } from '../../../src/gateway/prompts.ts';
 import type { KVRuntime } from '../../../src/index.ts';
 import { managerObserverNames } from '../../../src/runtime/manager/observer.ts';
+import { PromptCutter, requireSecret } from '../../../src/serve/gateway/prompts.ts';
 import { byteOf, openHostRuntime, openRuntime, prompt, promptBlocks, tenant, write } from '../liveRuntime.ts';
 
 const cached = (kv: KVRuntime, seed: number): number => kv.lookup(prompt(seed), { tenant }).blocks;

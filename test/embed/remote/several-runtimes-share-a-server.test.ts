@@ -8,7 +8,7 @@ import {
   RecordCodec,
 } from '../../../src/backends/remote/sealedRecord.ts';
 import { KVRuntime, type KVRuntimeConfig } from '../../../src/index.ts';
-import { type MetricSample, metrics, watchRuntime } from '../../../src/metrics/index.ts';
+import { type MetricSample, metrics, watchRuntime } from '../../../src/observe/metrics/index.ts';
 import { LogReader, LogWriter, layoutFingerprint, replayLog, tierName } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { FaultProxy } from '../../backends/remote/faultProxy.ts';

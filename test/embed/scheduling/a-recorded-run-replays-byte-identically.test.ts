@@ -7,8 +7,6 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import type { ReplayOptions } from '../../../src/replay/options.ts';
-import { runReplay } from '../../../src/replay/run.ts';
 import {
   defaultEviction,
   LogReader,
@@ -16,6 +14,8 @@ import {
   replayLog,
   resolvePolicy,
 } from '../../../src/runtime/index.ts';
+import type { ReplayOptions } from '../../../src/studies/replay/options.ts';
+import { runReplay } from '../../../src/studies/replay/run.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { sized } from '../../sized.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';

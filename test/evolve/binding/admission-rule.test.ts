@@ -3,7 +3,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
 import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import { type AdmissionPolicy, admissionPolicies } from '../../../src/sim/control/admission.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';

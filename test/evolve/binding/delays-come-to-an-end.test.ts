@@ -1,8 +1,8 @@
 /** Programs and trees that put requests off for ever end in an error of the policy, in a fork as well. */
 
 import { expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import { readBundle } from '../../../src/policy/evolve/bundle/readBundle.ts';
 import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { AdmissionPolicy } from '../../../src/sim/control/admission.ts';
 import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';

@@ -1,10 +1,10 @@
 /** Programs and trees as policies: what they are told, what they may answer, and what they remember. */
 
 import { describe, expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import type { PolicyBundle, PolicySlot, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import type { PolicyBundle, PolicySlot, TreeNode } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { PolicyError } from '../../../src/policy/sandbox/program.ts';
 import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
-import { PolicyError } from '../../../src/sandbox/program.ts';
 import type { AdmissionPolicy } from '../../../src/sim/control/admission.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { PriorityPolicy } from '../../../src/sim/control/priority.ts';

@@ -1,7 +1,7 @@
 /** Simulations whose instances are scheduled by a bundle. */
 
-import { type BoundBundle, bindBundle } from '../../../src/evolve/binding/bind.ts';
-import type { PolicyBundle, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
+import { type BoundBundle, bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import type { PolicyBundle, TreeNode } from '../../../src/policy/evolve/bundle/policyBundle.ts';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';

@@ -4,13 +4,17 @@
  */
 
 import { expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import { PolicyEngine, type SchedulingPolicy, schedulingOf } from '../../../src/evolve/binding/scheduling.ts';
-import type { CodePolicy } from '../../../src/evolve/bundle/policyBundle.ts';
-import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
-import type { TraceRecord } from '../../../src/evolve/trace/records.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import {
+  PolicyEngine,
+  type SchedulingPolicy,
+  schedulingOf,
+} from '../../../src/policy/evolve/binding/scheduling.ts';
+import type { CodePolicy } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { TraceRecorder } from '../../../src/policy/evolve/trace/recorder.ts';
+import type { TraceRecord } from '../../../src/policy/evolve/trace/records.ts';
+import { loadProgram } from '../../../src/policy/sandbox/loadProgram.ts';
 import { LogWriter, replayLog } from '../../../src/runtime/index.ts';
-import { loadProgram } from '../../../src/sandbox/loadProgram.ts';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import {

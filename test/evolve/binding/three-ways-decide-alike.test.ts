@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { loadPlan } from '../../../src/evaluate/plans.ts';
-import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
-import { policyId } from '../../../src/evolve/bundle/presets.ts';
-import type { RawMetrics } from '../../../src/evolve/fitness/rawMetrics.ts';
+import { loadPlan } from '../../../src/policy/evaluate/plans.ts';
+import { planCase, runCase } from '../../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import type { PolicyBundle } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { policyId } from '../../../src/policy/evolve/bundle/presets.ts';
+import type { RawMetrics } from '../../../src/policy/evolve/fitness/rawMetrics.ts';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import { withValue } from '../../../src/sim/description/settings.ts';
 import { sized } from '../../sized.ts';

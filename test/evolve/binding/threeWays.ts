@@ -3,8 +3,8 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { wasmFile } from '../../../examples/policies/compileWasm.ts';
-import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
-import { parseBundle } from '../../../src/evolve/bundle/readBundle.ts';
+import type { PolicyBundle } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { parseBundle } from '../../../src/policy/evolve/bundle/readBundle.ts';
 
 const folder = path.join(import.meta.dirname, '..', '..', '..', 'examples', 'policies');
 

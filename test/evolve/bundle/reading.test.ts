@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { policySlots } from '../../../src/evolve/bundle/policyBundle.ts';
-import { policyId, presets } from '../../../src/evolve/bundle/presets.ts';
-import { parseBundle, readBundle } from '../../../src/evolve/bundle/readBundle.ts';
-import { bundleSchema, descriptionText } from '../../../src/evolve/bundle/schema.ts';
-import { slotContracts } from '../../../src/evolve/bundle/slots.ts';
+import { policySlots } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { policyId, presets } from '../../../src/policy/evolve/bundle/presets.ts';
+import { parseBundle, readBundle } from '../../../src/policy/evolve/bundle/readBundle.ts';
+import { bundleSchema, descriptionText } from '../../../src/policy/evolve/bundle/schema.ts';
+import { slotContracts } from '../../../src/policy/evolve/bundle/slots.ts';
 import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
 
 function problemOf(json: string): string {

@@ -2,10 +2,10 @@
 
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import { preset } from '../../../src/evolve/bundle/presets.ts';
-import { metricDescriptions, metricsText } from '../../../src/evolve/fitness/objectives.ts';
+import { planCase, runCase } from '../../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import { preset } from '../../../src/policy/evolve/bundle/presets.ts';
+import { metricDescriptions, metricsText } from '../../../src/policy/evolve/fitness/objectives.ts';
 import { argumentCase } from '../../cli/evaluate/argumentCase.ts';
 
 const workload = path.join(import.meta.dirname, '../frameworks/two-groups.yaml');

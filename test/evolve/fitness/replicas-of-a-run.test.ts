@@ -4,10 +4,10 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import { preset } from '../../../src/evolve/bundle/presets.ts';
-import { RunWatch } from '../../../src/evolve/fitness/rawMetrics.ts';
+import { planCase, runCase } from '../../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import { preset } from '../../../src/policy/evolve/bundle/presets.ts';
+import { RunWatch } from '../../../src/policy/evolve/fitness/rawMetrics.ts';
 import { fromFields } from '../../../src/sim/description/readers.ts';
 import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 

@@ -1,7 +1,7 @@
 /** Presets of eviction: who leaves a pool of three blocks, worked out by hand. */
 
 import { describe, expect, test } from 'vitest';
-import { evictionPolicies } from '../../../src/evolve/bundle/slots.ts';
+import { evictionPolicies } from '../../../src/policy/evolve/bundle/slots.ts';
 import { OnePool } from '../../runtime/policy/onePool.ts';
 import { noPolicyWorld } from './noPolicyWorld.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';

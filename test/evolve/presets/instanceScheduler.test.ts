@@ -1,8 +1,8 @@
 /** Presets of the instance scheduler: the order in which requests run, and who gives way. */
 
 import { describe, expect, test } from 'vitest';
-import { victimRules } from '../../../src/evolve/bundle/batchRules.ts';
-import { schedulerOrders, slotContracts } from '../../../src/evolve/bundle/slots.ts';
+import { victimRules } from '../../../src/policy/evolve/bundle/batchRules.ts';
+import { schedulerOrders, slotContracts } from '../../../src/policy/evolve/bundle/slots.ts';
 import { World } from '../../runtime/batching/world.ts';
 import type { SmallRequest } from '../../sim/cluster/smallCluster.ts';
 import { named, orderOf } from '../binding/scheduledRun.ts';

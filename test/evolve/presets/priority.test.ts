@@ -1,8 +1,8 @@
 /** Presets of priority: scores and ranks worked out by hand from the formulas. */
 
 import { describe, expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import { preset } from '../../../src/evolve/bundle/presets.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import { preset } from '../../../src/policy/evolve/bundle/presets.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { RequestView } from '../../../src/sim/control/policy.ts';
 import { priorityPolicies } from '../../../src/sim/control/priority.ts';

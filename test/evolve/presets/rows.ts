@@ -1,9 +1,9 @@
 /** Presets of a slot as its registry makes them, and the check that a table has a row for each. */
 
 import { expect, test } from 'vitest';
-import type { PolicySlot } from '../../../src/evolve/bundle/policyBundle.ts';
-import { preset, presets } from '../../../src/evolve/bundle/presets.ts';
-import { slotContracts } from '../../../src/evolve/bundle/slots.ts';
+import type { PolicySlot } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { preset, presets } from '../../../src/policy/evolve/bundle/presets.ts';
+import { slotContracts } from '../../../src/policy/evolve/bundle/slots.ts';
 import type { PolicyChoice } from '../../../src/sim/control/policy.ts';
 
 /** The policy and all its parameters, as the preset of that template has them. */

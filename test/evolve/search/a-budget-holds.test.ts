@@ -4,12 +4,12 @@
  */
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
-import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
-import { choose, finalistsOf, judge, type SearchPlan } from '../../../src/evolve/search/breeding.ts';
-import { SearchBudget, TimeIsUp } from '../../../src/evolve/search/budget.ts';
-import { contentKey } from '../../../src/evolve/search/individual.ts';
-import { Search } from '../../../src/evolve/search/search.ts';
+import type { PolicyBundle } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import type { Evaluation, Evaluator, SuiteName } from '../../../src/policy/evolve/fitness/evaluation.ts';
+import { choose, finalistsOf, judge, type SearchPlan } from '../../../src/policy/evolve/search/breeding.ts';
+import { SearchBudget, TimeIsUp } from '../../../src/policy/evolve/search/budget.ts';
+import { contentKey } from '../../../src/policy/evolve/search/individual.ts';
+import { Search } from '../../../src/policy/evolve/search/search.ts';
 import { guides } from './analyticEvaluator.ts';
 
 const plan: SearchPlan = {

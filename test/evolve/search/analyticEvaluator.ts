@@ -4,14 +4,14 @@
  * nearness, and size.
  */
 
-import type { PolicyBundle, PolicySpec, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
-import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
-import { policyNodes } from '../../../src/evolve/fitness/objectives.ts';
-import { contentKey, type SlotGuides } from '../../../src/evolve/search/individual.ts';
-import { isBranch } from '../../../src/evolve/search/trees.ts';
-import { PolicyError } from '../../../src/sandbox/program.ts';
-import { StarlarkProgram } from '../../../src/sandbox/starlark/starlarkPolicy.ts';
-import { RecordShape, StarFloat, StarRecord } from '../../../src/sandbox/starlark/value.ts';
+import type { PolicyBundle, PolicySpec, TreeNode } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import type { Evaluation, Evaluator, SuiteName } from '../../../src/policy/evolve/fitness/evaluation.ts';
+import { policyNodes } from '../../../src/policy/evolve/fitness/objectives.ts';
+import { contentKey, type SlotGuides } from '../../../src/policy/evolve/search/individual.ts';
+import { isBranch } from '../../../src/policy/evolve/search/trees.ts';
+import { PolicyError } from '../../../src/policy/sandbox/program.ts';
+import { StarlarkProgram } from '../../../src/policy/sandbox/starlark/starlarkPolicy.ts';
+import { RecordShape, StarFloat, StarRecord } from '../../../src/policy/sandbox/starlark/value.ts';
 import type { ParameterRules } from '../../../src/sim/control/registry.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
 

@@ -6,8 +6,12 @@ import {
   newCma,
   symmetricEigen,
   tellCma,
-} from '../../../src/evolve/search/cmaEs.ts';
-import { askStrategy, newStrategy, tellStrategy } from '../../../src/evolve/search/evolutionStrategy.ts';
+} from '../../../src/policy/evolve/search/cmaEs.ts';
+import {
+  askStrategy,
+  newStrategy,
+  tellStrategy,
+} from '../../../src/policy/evolve/search/evolutionStrategy.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import { ellipsoid, medianOf, rastrigin, sphere } from './problems.ts';
 import { askPython, lacksPackage } from './python/askPython.ts';

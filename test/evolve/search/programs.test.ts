@@ -1,14 +1,14 @@
 import { expect, it } from 'vitest';
-import { printProgram } from '../../../src/evolve/search/printer.ts';
+import { printProgram } from '../../../src/policy/evolve/search/printer.ts';
 import {
   crossPrograms,
   mutateProgram,
   numbersOf,
   withNumbers,
   withOneMoreTerm,
-} from '../../../src/evolve/search/programs.ts';
-import { parse } from '../../../src/sandbox/starlark/parser.ts';
-import { StarlarkProgram } from '../../../src/sandbox/starlark/starlarkPolicy.ts';
+} from '../../../src/policy/evolve/search/programs.ts';
+import { parse } from '../../../src/policy/sandbox/starlark/parser.ts';
+import { StarlarkProgram } from '../../../src/policy/sandbox/starlark/starlarkPolicy.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import { RandomPrograms } from '../../sim/sandbox/starlark/randomPrograms.ts';
 import { sized } from '../../sized.ts';

@@ -1,10 +1,10 @@
 /** Leads over the best preset of each setting, races over more and more seeds, and crossings of presets. */
 
 import { expect, it } from 'vitest';
-import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
-import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
-import { FAILED_SCORE } from '../../../src/evolve/fitness/objectives.ts';
-import { type Individual, individualOf } from '../../../src/evolve/search/individual.ts';
+import type { PolicyBundle } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import type { Evaluation, Evaluator, SuiteName } from '../../../src/policy/evolve/fitness/evaluation.ts';
+import { FAILED_SCORE } from '../../../src/policy/evolve/fitness/objectives.ts';
+import { type Individual, individualOf } from '../../../src/policy/evolve/search/individual.ts';
 import {
   barsOf,
   behaviourOf,
@@ -12,8 +12,8 @@ import {
   rungsOf,
   rungsWithBars,
   standingOf,
-} from '../../../src/evolve/search/racing.ts';
-import { crossings, presetsInContext } from '../../../src/evolve/search/seeds.ts';
+} from '../../../src/policy/evolve/search/racing.ts';
+import { crossings, presetsInContext } from '../../../src/policy/evolve/search/seeds.ts';
 
 const cases = ['a/roofline', 'b/roofline'].flatMap((setting) =>
   Array.from({ length: 8 }, (_, seed) => `${setting}/${seed}`),

@@ -6,9 +6,9 @@ import {
   readState,
   type SearchPlan,
   type SearchState,
-} from '../../../src/evolve/search/breeding.ts';
-import { NumberSpace } from '../../../src/evolve/search/individual.ts';
-import { expectedCases, Search } from '../../../src/evolve/search/search.ts';
+} from '../../../src/policy/evolve/search/breeding.ts';
+import { NumberSpace } from '../../../src/policy/evolve/search/individual.ts';
+import { expectedCases, Search } from '../../../src/policy/evolve/search/search.ts';
 import { AnalyticEvaluator, guides, presets } from './analyticEvaluator.ts';
 
 const plan: SearchPlan = {

@@ -13,7 +13,7 @@ import {
   qdScore,
   stepBranch,
   survivors,
-} from '../../../src/evolve/search/selection.ts';
+} from '../../../src/policy/evolve/search/selection.ts';
 import * as elementary from '../../../src/sim/random/elementary.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import { medianOf, randomPoints, zdt1 } from './problems.ts';

@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import { type PolicyBundle, policySlots } from '../../../src/evolve/bundle/policyBundle.ts';
-import { policyId } from '../../../src/evolve/bundle/presets.ts';
-import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
-import { NumberSpace, varyBundle } from '../../../src/evolve/search/individual.ts';
-import { firstPolicies, slotGuides } from '../../../src/evolve/search/seeds.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import { type PolicyBundle, policySlots } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { policyId } from '../../../src/policy/evolve/bundle/presets.ts';
+import { readBundle } from '../../../src/policy/evolve/bundle/readBundle.ts';
+import { NumberSpace, varyBundle } from '../../../src/policy/evolve/search/individual.ts';
+import { firstPolicies, slotGuides } from '../../../src/policy/evolve/search/seeds.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
 
 const seed = Number(process.env.TIERKV_SEED ?? 17);

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { TreeBranch, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
+import type { TreeBranch, TreeNode } from '../../../src/policy/evolve/bundle/policyBundle.ts';
 import {
   crossTrees,
   depthOf,
@@ -8,7 +8,7 @@ import {
   nodesOf,
   replaceNode,
   type TreeVocabulary,
-} from '../../../src/evolve/search/trees.ts';
+} from '../../../src/policy/evolve/search/trees.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
 
 const vocabulary: TreeVocabulary = {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { baseline } from '../../../src/evolve/bundle/presets.ts';
-import { combinedScore, EvaluationService, type ServiceAnswer } from '../../../src/evolve/serve.ts';
+import { baseline } from '../../../src/policy/evolve/bundle/presets.ts';
+import { combinedScore, EvaluationService, type ServiceAnswer } from '../../../src/policy/evolve/serve.ts';
 import { WeightEvaluator } from './weightEvaluator.ts';
 
 const program = (weight: number, more = ''): string => `WEIGHT = ${weight}

@@ -2,8 +2,8 @@ import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { afterEach, expect, it } from 'vitest';
-import { serveHttp, serveLines } from '../../../src/evaluate/transports.ts';
-import { EvaluationService } from '../../../src/evolve/serve.ts';
+import { serveHttp, serveLines } from '../../../src/policy/evaluate/transports.ts';
+import { EvaluationService } from '../../../src/policy/evolve/serve.ts';
 import { WeightEvaluator } from './weightEvaluator.ts';
 
 const program =

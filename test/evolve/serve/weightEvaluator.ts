@@ -4,9 +4,9 @@
  * mentions `freeze` stops the whole process.
  */
 
-import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
-import { policyId } from '../../../src/evolve/bundle/presets.ts';
-import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
+import type { PolicyBundle } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import { policyId } from '../../../src/policy/evolve/bundle/presets.ts';
+import type { Evaluation, Evaluator, SuiteName } from '../../../src/policy/evolve/fitness/evaluation.ts';
 
 const caseIds = ['steady/roofline/1', 'bursty/roofline/1'];
 

@@ -1,8 +1,8 @@
 /** Each record of a trace has what its decision was made by, as it was before the decision. */
 
 import { expect, test } from 'vitest';
-import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
-import type { TraceRecord } from '../../../src/evolve/trace/records.ts';
+import { TraceRecorder } from '../../../src/policy/evolve/trace/recorder.ts';
+import type { TraceRecord } from '../../../src/policy/evolve/trace/records.ts';
 import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
 import { type SmallRequest, smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 

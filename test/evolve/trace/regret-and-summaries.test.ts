@@ -1,15 +1,24 @@
 /** What a run is told by: regret that a whole run confirms, anomalies that are there, summaries that fit. */
 
 import { describe, expect, test } from 'vitest';
-import { loadPlan } from '../../../src/evaluate/plans.ts';
-import { caseBuilder, explainCase, type PlannedCase, planCase } from '../../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
-import { preset } from '../../../src/evolve/bundle/presets.ts';
-import type { SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
-import { defaultSummary, summaryStrategies } from '../../../src/evolve/summary.ts';
-import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
-import { type RoutingRecord, type TraceRecord, traceLevels } from '../../../src/evolve/trace/records.ts';
-import { regretsOf, sampleDecisions } from '../../../src/evolve/trace/regret.ts';
+import { loadPlan } from '../../../src/policy/evaluate/plans.ts';
+import {
+  caseBuilder,
+  explainCase,
+  type PlannedCase,
+  planCase,
+} from '../../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import { preset } from '../../../src/policy/evolve/bundle/presets.ts';
+import type { SuiteCase } from '../../../src/policy/evolve/fitness/evaluation.ts';
+import { defaultSummary, summaryStrategies } from '../../../src/policy/evolve/summary.ts';
+import { TraceRecorder } from '../../../src/policy/evolve/trace/recorder.ts';
+import {
+  type RoutingRecord,
+  type TraceRecord,
+  traceLevels,
+} from '../../../src/policy/evolve/trace/records.ts';
+import { regretsOf, sampleDecisions } from '../../../src/policy/evolve/trace/regret.ts';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { withValue } from '../../../src/sim/description/settings.ts';
 import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';

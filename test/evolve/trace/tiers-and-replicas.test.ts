@@ -1,9 +1,9 @@
 /** Anomalies of tiers, hand-offs and replicas, and the blocks that a trace names. */
 
 import { describe, expect, test } from 'vitest';
-import type { Anomaly, AnomalyType } from '../../../src/evolve/trace/anomalies.ts';
-import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
-import type { RoutingRecord, TraceRecord } from '../../../src/evolve/trace/records.ts';
+import type { Anomaly, AnomalyType } from '../../../src/policy/evolve/trace/anomalies.ts';
+import { TraceRecorder } from '../../../src/policy/evolve/trace/recorder.ts';
+import type { RoutingRecord, TraceRecord } from '../../../src/policy/evolve/trace/records.ts';
 import { keyToHex } from '../../../src/runtime/keys/keyChain.ts';
 import { observers, type SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';

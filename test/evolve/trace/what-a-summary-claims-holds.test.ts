@@ -1,7 +1,12 @@
 /** Claims of a summary about facts that are known. */
 
 import { expect, test } from 'vitest';
-import { defaultSummary, type RequestFact, type RunFacts, summarise } from '../../../src/evolve/summary.ts';
+import {
+  defaultSummary,
+  type RequestFact,
+  type RunFacts,
+  summarise,
+} from '../../../src/policy/evolve/summary.ts';
 
 /** Two tenants in turn. Every second pair of requests has a long prompt, and these are bad. */
 const requests = Array.from({ length: 40 }, (_, i): RequestFact => {

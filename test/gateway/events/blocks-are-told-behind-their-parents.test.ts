@@ -5,9 +5,9 @@
 
 import { describe, expect, it } from 'vitest';
 import type { CacheEvent } from '../../../src/embed/observability.ts';
-import { CachePicture } from '../../../src/gateway/events/cachePicture.ts';
-import { PublishedBlocks, type Telling } from '../../../src/gateway/events/publishedBlocks.ts';
-import { hashName, type KVEvent } from '../../../src/gateway/events/wire.ts';
+import { CachePicture } from '../../../src/serve/gateway/events/cachePicture.ts';
+import { PublishedBlocks, type Telling } from '../../../src/serve/gateway/events/publishedBlocks.ts';
+import { hashName, type KVEvent } from '../../../src/serve/gateway/events/wire.ts';
 
 type Stored = Extract<CacheEvent, { type: 'stored' }>;
 

@@ -1,8 +1,8 @@
 /** Order of messages: what is delivered is complete, or `cleared` comes between. */
 
 import { describe, expect, it } from 'vitest';
-import { BatchOrder } from '../../../src/gateway/events/batchOrder.ts';
-import type { KVEventBatch } from '../../../src/gateway/events/wire.ts';
+import { BatchOrder } from '../../../src/serve/gateway/events/batchOrder.ts';
+import type { KVEventBatch } from '../../../src/serve/gateway/events/wire.ts';
 
 const batch = (number: number, events: KVEventBatch['events'] = []): KVEventBatch => ({
   topic: '',

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { CachePicture } from '../../../src/gateway/events/cachePicture.ts';
+import { CachePicture } from '../../../src/serve/gateway/events/cachePicture.ts';
 import {
   clearedOnWire,
   loadMessagePack,
@@ -16,7 +16,7 @@ import {
   storedOnWire,
   WireFault,
   type WireStored,
-} from '../../../src/gateway/events/wire.ts';
+} from '../../../src/serve/gateway/events/wire.ts';
 
 const pack = await loadMessagePack();
 const hex = (text: string): Buffer => Buffer.from(text.replace(/\s/g, ''), 'hex');

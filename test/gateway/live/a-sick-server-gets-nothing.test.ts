@@ -8,8 +8,8 @@ import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Gateway, replayLog } from '../../../src/gateway/index.ts';
-import { Beginnings, ServerStanding } from '../../../src/gateway/standing.ts';
+import { type Gateway, replayLog } from '../../../src/serve/gateway/index.ts';
+import { Beginnings, ServerStanding } from '../../../src/serve/gateway/standing.ts';
 import { ask, echo, gatewayOf, type Handler, streamedEcho, TestBackend, until } from './backends.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-sick-'));

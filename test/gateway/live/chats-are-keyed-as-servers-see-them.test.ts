@@ -4,9 +4,9 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { findChatTemplate } from '../../../src/gateway/chatPrompts.ts';
-import type { Gateway } from '../../../src/gateway/index.ts';
-import { readPrompt } from '../../../src/gateway/prompts.ts';
+import { findChatTemplate } from '../../../src/serve/gateway/chatPrompts.ts';
+import type { Gateway } from '../../../src/serve/gateway/index.ts';
+import { readPrompt } from '../../../src/serve/gateway/prompts.ts';
 import { LiveServer, model } from '../../examples/server/liveServer.ts';
 import { gatewayOf } from './backends.ts';
 

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { withField } from '../../../src/gateway/twoLegs.ts';
+import { withField } from '../../../src/serve/gateway/twoLegs.ts';
 import { answer, ask, echo, gatewayOf, TestBackend, textOf, until } from './backends.ts';
 
 const tenants = new Map([

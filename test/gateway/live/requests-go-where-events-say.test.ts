@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Packr } from 'msgpackr';
 import { expect, it } from 'vitest';
 import { Publisher } from 'zeromq';
-import { Gateway, replayLog } from '../../../src/gateway/index.ts';
+import { Gateway, replayLog } from '../../../src/serve/gateway/index.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import { answer, ask, TestBackend } from './backends.ts';
 

@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { Gateway, type GatewayConfig, replayLog } from '../../../src/gateway/index.ts';
+import { Gateway, type GatewayConfig, replayLog } from '../../../src/serve/gateway/index.ts';
 import { prefixBundle } from '../recordedRun.ts';
 import { answer, ask, type Handler, TestBackend, textOf, until } from './backends.ts';
 

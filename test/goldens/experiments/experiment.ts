@@ -7,8 +7,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { stringify } from 'yaml';
+import type { BuildExtras } from '../../../src/sim/build/built.ts';
 import { clusterMetrics } from '../../../src/sim/report/metricsOutput.ts';
-import type { BuildExtras } from '../../../src/simulate/built.ts';
 import { caseAsUpstream, UpstreamCaseEngine } from '../upstream/upstreamCaseEngine.ts';
 import { simulated } from '../upstream/wholeCases.ts';
 

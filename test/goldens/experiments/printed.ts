@@ -1,10 +1,10 @@
 /** What `tierkv simulate` prints of a whole case, without its metrics, which are compared elsewhere. */
 
+import type { BuildExtras } from '../../../src/sim/build/built.ts';
+import { goodputTargets } from '../../../src/sim/build/classTargets.ts';
+import { summaryText } from '../../../src/sim/build/output.ts';
 import { Decisions } from '../../../src/sim/report/decisions.ts';
 import { clusterMetrics, metricsOutput } from '../../../src/sim/report/metricsOutput.ts';
-import type { BuildExtras } from '../../../src/simulate/built.ts';
-import { goodputTargets } from '../../../src/simulate/classTargets.ts';
-import { summaryText } from '../../../src/simulate/output.ts';
 import { simulated } from '../upstream/wholeCases.ts';
 
 /** Sections by title, each with its lines. */

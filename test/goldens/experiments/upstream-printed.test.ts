@@ -6,7 +6,7 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import type { BuildExtras } from '../../../src/simulate/built.ts';
+import type { BuildExtras } from '../../../src/sim/build/built.ts';
 import { isFull } from '../../sized.ts';
 import { copies, goldens } from '../goldenFolders.ts';
 import { tieredStore } from '../tiers/storeOfCase.ts';

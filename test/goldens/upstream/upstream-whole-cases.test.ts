@@ -8,8 +8,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { traceFiles } from '../../../src/sim/build/output.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
-import { traceFiles } from '../../../src/simulate/output.ts';
 import { isFull } from '../../sized.ts';
 import { type CaseRepairs, caseAsUpstream, caseRepaired, UpstreamCaseEngine } from './upstreamCaseEngine.ts';
 import { differences, loadCase, run, simulated, type WholeCase } from './wholeCases.ts';

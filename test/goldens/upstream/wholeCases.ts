@@ -4,12 +4,12 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
+import { buildPlanned, runToEnd } from '../../../src/sim/build/build.ts';
+import type { BuildExtras, BuiltSimulation } from '../../../src/sim/build/built.ts';
+import { goodputTargets } from '../../../src/sim/build/classTargets.ts';
+import { planSimulation } from '../../../src/sim/build/plan.ts';
 import { askedBy, type Outputs, readWords } from '../../../src/sim/description/readers.ts';
 import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
-import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
-import type { BuildExtras, BuiltSimulation } from '../../../src/simulate/built.ts';
-import { goodputTargets } from '../../../src/simulate/classTargets.ts';
-import { planSimulation } from '../../../src/simulate/plan.ts';
 
 export interface WholeCase {
   readonly name: string;

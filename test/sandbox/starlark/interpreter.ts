@@ -3,7 +3,7 @@
  * same values, errors, steps and units of memory. Both call the same operators on values.
  */
 
-import { type Budget, Meter } from '../../../src/sandbox/program.ts';
+import { type Budget, Meter } from '../../../src/policy/sandbox/program.ts';
 import type {
   Binding,
   Comprehension,
@@ -11,9 +11,9 @@ import type {
   FunctionNode,
   NameExpression,
   Statement,
-} from '../../../src/sandbox/starlark/ast.ts';
-import { builtins } from '../../../src/sandbox/starlark/builtins.ts';
-import { callMethod, getAttribute } from '../../../src/sandbox/starlark/methods.ts';
+} from '../../../src/policy/sandbox/starlark/ast.ts';
+import { builtins } from '../../../src/policy/sandbox/starlark/builtins.ts';
+import { callMethod, getAttribute } from '../../../src/policy/sandbox/starlark/methods.ts';
 import {
   beginLoop,
   elementsOf,
@@ -27,10 +27,10 @@ import {
   setItem,
   unpack,
   withKey,
-} from '../../../src/sandbox/starlark/operations.ts';
-import { parse } from '../../../src/sandbox/starlark/parser.ts';
-import { branchCost, chargeFunction, resolve } from '../../../src/sandbox/starlark/resolver.ts';
-import { StarlarkInstance } from '../../../src/sandbox/starlark/starlarkPolicy.ts';
+} from '../../../src/policy/sandbox/starlark/operations.ts';
+import { parse } from '../../../src/policy/sandbox/starlark/parser.ts';
+import { branchCost, chargeFunction, resolve } from '../../../src/policy/sandbox/starlark/resolver.ts';
+import { StarlarkInstance } from '../../../src/policy/sandbox/starlark/starlarkPolicy.ts';
 import {
   arityOf,
   augment,
@@ -41,7 +41,7 @@ import {
   unassigned,
   withNamedRest,
   withRest,
-} from '../../../src/sandbox/starlark/thread.ts';
+} from '../../../src/policy/sandbox/starlark/thread.ts';
 import {
   isTrue,
   StarDict,
@@ -50,7 +50,7 @@ import {
   StarList,
   StarTuple,
   type Value,
-} from '../../../src/sandbox/starlark/value.ts';
+} from '../../../src/policy/sandbox/starlark/value.ts';
 
 /** How a block ended: at its end, or by a statement that leaves it. */
 type BlockEnding = 'end' | 'break' | 'continue' | 'return';

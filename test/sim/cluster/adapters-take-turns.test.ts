@@ -1,11 +1,11 @@
 /** LoRA adapters: who may run beside whom, when one is loaded, and what is found under one alone. */
 
 import { describe, expect, it } from 'vitest';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import { newSimulation } from '../../../src/sim/description/deployment.ts';
 import { AdapterSlots } from '../../../src/sim/instance/adapterSlots.ts';
 import { PromptKeys } from '../../../src/sim/instance/simRequest.ts';
-import { simulate } from '../../../src/simulate/simulate.ts';
 import { type SmallRequest, smallPool, smallWorkload, streamOf } from './smallCluster.ts';
 
 type Asked = SmallRequest & { readonly adapter: string };

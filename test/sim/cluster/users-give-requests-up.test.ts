@@ -1,6 +1,8 @@
 /** Users give requests up: at the drawn time, wherever the request is; its blocks come free, and the books add up. */
 
 import { expect, it } from 'vitest';
+import { requestRecords } from '../../../src/sim/build/output.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import { newSimulation } from '../../../src/sim/description/deployment.ts';
 import { parseWorkloadSpec } from '../../../src/sim/description/readWorkload.ts';
@@ -9,8 +11,6 @@ import { statusNames } from '../../../src/sim/metrics/requestTable.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
 import { requestsOf } from '../../../src/sim/workload/request.ts';
 import { generateWorkload } from '../../../src/sim/workload/workload.ts';
-import { requestRecords } from '../../../src/simulate/output.ts';
-import { simulate } from '../../../src/simulate/simulate.ts';
 import { type SmallRequest, smallPool, smallWorkload, streamOf } from './smallCluster.ts';
 
 const spec = (cancellation: string, client = 'rate_fraction: 1'): string => `version: "2"

@@ -4,13 +4,13 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { loadCoefficients } from '../../../src/files/dataFiles.ts';
+import { loadCoefficients } from '../../../src/io/files/dataFiles.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 import { adapterBytesOf, engineMemory } from '../../../src/sim/latency/engineMemory.ts';
 import type { SpeculationChoice } from '../../../src/sim/latency/latencyModel.ts';
 import { BatchSums, type LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
 import { newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
 import { SpeculativeSteps } from '../../../src/sim/latency/speculation.ts';
-import { simulate } from '../../../src/simulate/simulate.ts';
 import { loadHardware, loadModel } from './setups.ts';
 
 /** Mean of the tokens that a request gets of a step. */

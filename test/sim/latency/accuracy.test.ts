@@ -3,9 +3,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { check, type LatencyCheckReport } from '../../../src/fitting/check.ts';
-import { fitCoefficients } from '../../../src/fitting/fit.ts';
-import { fitToRequests } from '../../../src/fitting/fitRequests.ts';
+import { check, type LatencyCheckReport } from '../../../src/sim/fitting/check.ts';
+import { fitCoefficients } from '../../../src/sim/fitting/fit.ts';
+import { fitToRequests } from '../../../src/sim/fitting/fitRequests.ts';
 import { parseEngineLog } from '../../../src/sim/latency/fit/stepRecords.ts';
 import { isFull } from '../../sized.ts';
 import { loadMeasurements, loadModel } from './setups.ts';

@@ -4,12 +4,12 @@
  */
 
 import { describe, expect, it } from 'vitest';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 import { engineMemory, layerKvBytesPerToken } from '../../../src/sim/latency/engineMemory.ts';
 import { kvLayout, sideBlockCount, sideBlocksOf } from '../../../src/sim/latency/kvLayout.ts';
 import { BatchSums, sumBatch } from '../../../src/sim/latency/latencyModel.ts';
 import { type ModelConfig, parseModelConfig } from '../../../src/sim/latency/modelConfig.ts';
 import { engineShape, PhysicalFloor } from '../../../src/sim/latency/physics.ts';
-import { simulate } from '../../../src/simulate/simulate.ts';
 import { loadHardware, loadModel } from './setups.ts';
 
 const base = {

@@ -1,7 +1,12 @@
 /** Models, GPUs and coefficients of the data files, for the tests of this folder. */
 
-import { loadCoefficients, loadHardware, loadKernelTables, loadModel } from '../../../src/files/dataFiles.ts';
-import { loadMeasurements, type Measurements, modelLookup } from '../../../src/fitting/fit.ts';
+import {
+  loadCoefficients,
+  loadHardware,
+  loadKernelTables,
+  loadModel,
+} from '../../../src/io/files/dataFiles.ts';
+import { loadMeasurements, type Measurements, modelLookup } from '../../../src/sim/fitting/fit.ts';
 import type { BatchedRequest, LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
 import type { LatencyBackend } from '../../../src/sim/latency/latencyNames.ts';
 import { newLatencyModel } from '../../../src/sim/latency/makeModel.ts';

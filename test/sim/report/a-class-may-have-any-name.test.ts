@@ -1,13 +1,13 @@
 /** Classes and tenants are named by users: names that every object has are names as all others. */
 
 import { expect, it } from 'vitest';
-import { attainmentOf } from '../../../src/evolve/fitness/rawMetrics.ts';
+import { attainmentOf } from '../../../src/policy/evolve/fitness/rawMetrics.ts';
+import { goodputTargets } from '../../../src/sim/build/classTargets.ts';
 import { admissionPolicies } from '../../../src/sim/control/admission.ts';
 import { priorityPolicies } from '../../../src/sim/control/priority.ts';
 import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 import { parseWorkloadSpec } from '../../../src/sim/description/readWorkload.ts';
 import { attainedOf, goodputOf } from '../../../src/sim/report/metricsOutput.ts';
-import { goodputTargets } from '../../../src/simulate/classTargets.ts';
 import { smallWorkload as workloadText } from '../../cli/evaluate/smallWorkload.ts';
 import { smallPool, smallSimulation } from '../cluster/smallCluster.ts';
 import { cluster, instance, request, router, world } from '../control/fixtures.ts';

@@ -7,8 +7,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { planCase, runCase } from '../../../src/policy/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
 import { fromFields } from '../../../src/sim/description/readers.ts';
 import { Occupancy, transferMetrics } from '../../../src/sim/report/tierMetrics.ts';
 

@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import { expect, test } from 'vitest';
-import { loadProgram } from '../../../src/sandbox/loadProgram.ts';
-import type { PolicyFunction, PolicyLanguage, Signature } from '../../../src/sandbox/program.ts';
+import { loadProgram } from '../../../src/policy/sandbox/loadProgram.ts';
+import type { PolicyFunction, PolicyLanguage, Signature } from '../../../src/policy/sandbox/program.ts';
 import { Random } from '../../fuzz/random.ts';
 
 const score: Signature = {

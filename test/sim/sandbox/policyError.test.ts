@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
+import { PolicyError } from '../../../src/policy/sandbox/program.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
-import { PolicyError } from '../../../src/sandbox/program.ts';
 
 it('an error of a policy is told from any other of this package, whichever copy made it', () => {
   const ours = new PolicyError('step_limit', 'too long', { line: 3 });

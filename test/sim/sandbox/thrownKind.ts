@@ -1,6 +1,6 @@
 /** The kind of the error that a policy's call ends in, or what it ended in instead. */
 
-import { PolicyError } from '../../../src/sandbox/program.ts';
+import { PolicyError } from '../../../src/policy/sandbox/program.ts';
 
 export function thrownKind(call: () => unknown): string {
   try {

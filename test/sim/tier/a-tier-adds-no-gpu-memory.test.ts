@@ -4,11 +4,11 @@
  */
 
 import { expect, it } from 'vitest';
+import { buildPlanned, runToEnd } from '../../../src/sim/build/build.ts';
+import type { BuiltSimulation } from '../../../src/sim/build/built.ts';
+import { planSimulation } from '../../../src/sim/build/plan.ts';
 import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 import type { MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
-import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
-import type { BuiltSimulation } from '../../../src/simulate/built.ts';
-import { planSimulation } from '../../../src/simulate/plan.ts';
 import { run } from '../../goldens/upstream/wholeCases.ts';
 
 /** More than memory has room for, from the first second on. */

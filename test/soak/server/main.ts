@@ -4,7 +4,7 @@
  */
 
 import { parseArgs } from 'node:util';
-import { requireWritableTarget, writeJsonFile } from '../../../src/files/results.ts';
+import { requireWritableTarget, writeJsonFile } from '../../../src/io/files/results.ts';
 import { type ServerSoakReport, soakServer } from './campaign.ts';
 import {
   diskLine,

@@ -1,6 +1,6 @@
 /** The report of a server soak: requests served, growth of memory, times of `begin`. */
 
-import { formatBytes, formatCount, renderTable } from '../../../src/printing/text.ts';
+import { formatBytes, formatCount, renderTable } from '../../../src/io/printing/text.ts';
 import { leaks, type Slope, theilSen } from '../judging/slope.ts';
 import { type BeginTimes, quantile } from './beginTimes.ts';
 import type { RestSample, ServerSoakReport } from './campaign.ts';

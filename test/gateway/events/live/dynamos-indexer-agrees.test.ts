@@ -13,9 +13,13 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { Dealer, Publisher, Router, Subscriber } from 'zeromq';
-import { CachePicture, publishKVEvents, subscribeKVEvents } from '../../../../src/gateway/events/index.ts';
 import type { KVRuntime } from '../../../../src/index.ts';
 import { BlockKeys, type KeyChain, keyToHex } from '../../../../src/runtime/index.ts';
+import {
+  CachePicture,
+  publishKVEvents,
+  subscribeKVEvents,
+} from '../../../../src/serve/gateway/events/index.ts';
 import { blocks, layout, openRuntime, write } from '../../../embed/liveRuntime.ts';
 import { portOfOurOwn } from '../../../ports.ts';
 

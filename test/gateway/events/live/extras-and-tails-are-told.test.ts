@@ -2,15 +2,15 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
+import type { KVRuntime } from '../../../../src/index.ts';
+import { blake2s, type RequestExtras } from '../../../../src/runtime/index.ts';
 import {
   CachePicture,
   type KVEventBatch,
   type KVPublisherOptions,
   publishKVEvents,
   subscribeKVEvents,
-} from '../../../../src/gateway/events/index.ts';
-import type { KVRuntime } from '../../../../src/index.ts';
-import { blake2s, type RequestExtras } from '../../../../src/runtime/index.ts';
+} from '../../../../src/serve/gateway/events/index.ts';
 import { layout, openHostRuntime, prompt, promptBlocks, write } from '../../../embed/liveRuntime.ts';
 
 const open: AsyncDisposable[] = [];

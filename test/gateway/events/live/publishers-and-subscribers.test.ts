@@ -11,8 +11,8 @@ import {
   type KVEventSubscription,
   publishKVEvents,
   subscribeKVEvents,
-} from '../../../../src/gateway/events/index.ts';
-import { loadMessagePack, numberFrame, packBatch } from '../../../../src/gateway/events/wire.ts';
+} from '../../../../src/serve/gateway/events/index.ts';
+import { loadMessagePack, numberFrame, packBatch } from '../../../../src/serve/gateway/events/wire.ts';
 import { portOfOurOwn } from '../../../ports.ts';
 
 const pack = await loadMessagePack();
@@ -292,7 +292,7 @@ describe('a publisher', () => {
       const replies = await asked(endpoint, gone);
       expect(replies.map((frames) => frames[2].readBigUInt64BE())).toEqual([110n]);
       const [, , number, payload] = replies[0];
-      const { readBatch } = await import('../../../../src/gateway/events/wire.ts');
+      const { readBatch } = await import('../../../../src/serve/gateway/events/wire.ts');
       const { events } = readBatch(pack, '', number.readBigUInt64BE(), payload);
       expect(events[0].type).toBe('cleared');
       expect(events.slice(1)).toMatchObject([

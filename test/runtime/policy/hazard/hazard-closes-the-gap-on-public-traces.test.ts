@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { loadTrace, type TraceName } from '../../../../bench/kv/policies/traces.ts';
-import { Optimum, PoolStudy } from '../../../../src/replay/study.ts';
+import { Optimum, PoolStudy } from '../../../../src/studies/replay/study.ts';
 import { isFull } from '../../../sized.ts';
 
 const directory =

@@ -4,12 +4,12 @@
  */
 
 import { describe, expect, it } from 'vitest';
+import { buildPlanned, runToEnd } from '../../../../src/sim/build/build.ts';
+import type { BuiltSimulation } from '../../../../src/sim/build/built.ts';
+import { planSimulation } from '../../../../src/sim/build/plan.ts';
 import { askedBy, readWords } from '../../../../src/sim/description/readers.ts';
 import { KeysNeeded } from '../../../../src/sim/instance/simRequest.ts';
 import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
-import { buildPlanned, runToEnd } from '../../../../src/simulate/build.ts';
-import type { BuiltSimulation } from '../../../../src/simulate/built.ts';
-import { planSimulation } from '../../../../src/simulate/plan.ts';
 
 function build(args: string, skipsKeys: boolean): BuiltSimulation {
   const { deployment } = askedBy(readWords(`--model qwen3-14b --max-model-len 8000 ${args}`.split(' ')));

@@ -1,6 +1,6 @@
 /** Attacks that are known from other sandboxes, in each language, and the kinds of error that may end them. */
 
-import type { PolicyLanguage } from '../../../../src/sandbox/program.ts';
+import type { PolicyLanguage } from '../../../../src/policy/sandbox/program.ts';
 import { isInstalled } from '../../../extras.ts';
 import { assemble, moduleWith, policyText } from '../wasm/fromText.ts';
 

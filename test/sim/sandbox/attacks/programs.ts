@@ -1,6 +1,6 @@
 /** Random programs by number: of every language, some of them damaged, each with a budget. */
 
-import type { PolicyLanguage } from '../../../../src/sandbox/program.ts';
+import type { PolicyLanguage } from '../../../../src/policy/sandbox/program.ts';
 import { Random } from '../../../fuzz/random.ts';
 import { RandomPrograms } from '../starlark/randomPrograms.ts';
 import { RandomModules } from '../wasm/randomModules.ts';

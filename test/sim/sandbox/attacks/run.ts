@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import { policyLanguages } from '../../../../src/sandbox/program.ts';
+import { policyLanguages } from '../../../../src/policy/sandbox/program.ts';
 import { type CampaignReport, runCampaign } from './campaign.ts';
 import { programOf } from './programs.ts';
 

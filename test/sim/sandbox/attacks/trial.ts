@@ -1,8 +1,8 @@
 /** One program, tried as a policy: loaded, bound and called, until it ends in a decision or in an error. */
 
-import { type Engine, newEngine } from '../../../../src/sandbox/javascript/engine.ts';
-import { JavaScriptPolicy } from '../../../../src/sandbox/javascript/javascriptPolicy.ts';
-import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
+import { type Engine, newEngine } from '../../../../src/policy/sandbox/javascript/engine.ts';
+import { JavaScriptPolicy } from '../../../../src/policy/sandbox/javascript/javascriptPolicy.ts';
+import { loadProgram } from '../../../../src/policy/sandbox/loadProgram.ts';
 import {
   type Budget,
   PolicyError,
@@ -10,7 +10,7 @@ import {
   type PolicyLanguage,
   type PolicyProgram,
   type Signature,
-} from '../../../../src/sandbox/program.ts';
+} from '../../../../src/policy/sandbox/program.ts';
 
 export const run: Signature = {
   name: 'run',

@@ -1,7 +1,7 @@
 import { registerHooks } from 'node:module';
 import { describe, expect, test } from 'vitest';
-import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
-import type { PolicyInstance, Signature } from '../../../../src/sandbox/program.ts';
+import { loadProgram } from '../../../../src/policy/sandbox/loadProgram.ts';
+import type { PolicyInstance, Signature } from '../../../../src/policy/sandbox/program.ts';
 import { thrownKind } from '../thrownKind.ts';
 
 const route: Signature = {

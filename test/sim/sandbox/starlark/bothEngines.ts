@@ -1,8 +1,11 @@
 /** Runs a program compiled and by the oracle, which must agree in result, error, steps and memory. */
 
-import { type Budget, PolicyError } from '../../../../src/sandbox/program.ts';
-import { repr } from '../../../../src/sandbox/starlark/operations.ts';
-import { type StarlarkInstance, StarlarkProgram } from '../../../../src/sandbox/starlark/starlarkPolicy.ts';
+import { type Budget, PolicyError } from '../../../../src/policy/sandbox/program.ts';
+import { repr } from '../../../../src/policy/sandbox/starlark/operations.ts';
+import {
+  type StarlarkInstance,
+  StarlarkProgram,
+} from '../../../../src/policy/sandbox/starlark/starlarkPolicy.ts';
 import { interpret } from '../../../sandbox/starlark/interpreter.ts';
 
 export interface RunResult {

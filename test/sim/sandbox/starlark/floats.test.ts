@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { PolicyError } from '../../../../src/sandbox/program.ts';
-import { repr } from '../../../../src/sandbox/starlark/operations.ts';
-import { RecordShape, StarRecord } from '../../../../src/sandbox/starlark/value.ts';
+import { PolicyError } from '../../../../src/policy/sandbox/program.ts';
+import { repr } from '../../../../src/policy/sandbox/starlark/operations.ts';
+import { RecordShape, StarRecord } from '../../../../src/policy/sandbox/starlark/value.ts';
 import { Random } from '../../../fuzz/random.ts';
 import { interpret } from '../../../sandbox/starlark/interpreter.ts';
 import { sized } from '../../../sized.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
-import type { Signature } from '../../../../src/sandbox/program.ts';
-import { textHash, WasmPolicy } from '../../../../src/sandbox/wasm/wasmPolicy.ts';
+import { loadProgram } from '../../../../src/policy/sandbox/loadProgram.ts';
+import type { Signature } from '../../../../src/policy/sandbox/program.ts';
+import { textHash, WasmPolicy } from '../../../../src/policy/sandbox/wasm/wasmPolicy.ts';
 import { thrownKind } from '../thrownKind.ts';
 import { assemble, policyText, run, running, runOf } from './fromText.ts';
 

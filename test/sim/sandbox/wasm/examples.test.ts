@@ -1,8 +1,8 @@
 import fs from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { compilePolicy, policies, wasmFile } from '../../../../examples/policies/compileWasm.ts';
-import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
-import type { PolicyFunction, Signature } from '../../../../src/sandbox/program.ts';
+import { loadProgram } from '../../../../src/policy/sandbox/loadProgram.ts';
+import type { PolicyFunction, Signature } from '../../../../src/policy/sandbox/program.ts';
 import { Random } from '../../../fuzz/random.ts';
 
 const fields = [

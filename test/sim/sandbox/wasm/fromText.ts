@@ -1,7 +1,12 @@
 /** Modules out of WebAssembly's text format, by binaryen; and one function of a module, called as a policy. */
 
-import type { Budget, PolicyFunction, PolicyInstance, Signature } from '../../../../src/sandbox/program.ts';
-import { WasmPolicy } from '../../../../src/sandbox/wasm/wasmPolicy.ts';
+import type {
+  Budget,
+  PolicyFunction,
+  PolicyInstance,
+  Signature,
+} from '../../../../src/policy/sandbox/program.ts';
+import { WasmPolicy } from '../../../../src/policy/sandbox/wasm/wasmPolicy.ts';
 import { isInstalled } from '../../../extras.ts';
 
 const binaryen = isInstalled('binaryen') ? (await import('binaryen')).default : undefined;

@@ -1,7 +1,7 @@
 import binaryen from 'binaryen';
 import { describe, expect, test } from 'vitest';
-import { rewriteModule } from '../../../../src/sandbox/wasm/metering.ts';
-import { parseModule } from '../../../../src/sandbox/wasm/module.ts';
+import { rewriteModule } from '../../../../src/policy/sandbox/wasm/metering.ts';
+import { parseModule } from '../../../../src/policy/sandbox/wasm/module.ts';
 import { sized } from '../../../sized.ts';
 import { thrownKind } from '../thrownKind.ts';
 import { assemble, policyText, running, runOf } from './fromText.ts';

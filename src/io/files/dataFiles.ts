@@ -1,0 +1,195 @@
+/**
+ * The data files that ship with tierkv, by name: models, GPUs, coefficients and measurements. A name that
+ * ends in `.json` is a path instead, so that a new model or GPU can be tried before it is added.
+ */
+
+import path from 'node:path';
+import { dataFolder } from '../../packageFiles.ts';
+import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
+import { readYaml } from '../../sim/description/fields.ts';
+import { type Coefficients, parseCoefficients } from '../../sim/latency/coefficients.ts';
+import {
+  type KernelTables,
+  parseDecodeTable,
+  parseGemmTable,
+  parsePrefillTable,
+} from '../../sim/latency/fit/kernelFit.ts';
+import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+import {
+  type Hardware,
+  type ModelConfig,
+  modelFileName,
+  parseHardware,
+  parseModelConfig,
+  requireKnownName,
+} from '../../sim/latency/modelConfig.ts';
+import { exists, namesInFolder, readText as readFileText } from './inputs.ts';
+
+const data: URL = dataFolder();
+
+/** The text of a user's file, or of a data file by its URL; unpacked if its name ends in `.gz`. */
+export function readText(file: string | URL): string {
+  if (typeof file === 'string') return readFileText(file);
+  return readFileText(file, `data/${file.pathname.slice(data.pathname.length)}`);
+}
+
+export function latencyDataFile(name: string): URL {
+  return new URL(`latency/${name}`, data);
+}
+
+/** What was read of the files of the package, by their names: they stay as they are while a process runs. */
+const shipped = new Map<string, unknown>();
+
+/** Reads a file of the package once. @param name below `data/` */
+function readShipped<T>(name: string, parse: (text: string, file: string) => T): T {
+  if (!shipped.has(name)) shipped.set(name, parse(readText(new URL(name, data)), `data/${name}`));
+  // it was made by this reader of this file
+  return shipped.get(name) as T;
+}
+
+const namesIn = new Map<string, readonly string[]>();
+
+/** Names of the models or GPUs that ship. */
+export function dataFileNames(folder: 'models' | 'hardware'): readonly string[] {
+  const known = namesIn.get(folder);
+  if (known !== undefined) return known;
+  const found = namesInFolder(new URL(`${folder}/`, data))
+    .filter((name) => name.endsWith('.json'))
+    .map((name) => name.slice(0, -'.json'.length));
+  namesIn.set(folder, found);
+  return found;
+}
+
+export function modelNames(): readonly string[] {
+  return dataFileNames('models');
+}
+
+/** Names of the GPUs that are shipped. */
+export function hardwareNames(): readonly string[] {
+  return dataFileNames('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware).name);
+}
+
+/**
+ * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
+ * short where only one model starts with it.
+ * @param assumePlainAttention whether keys about layers that are not known change nothing
+ * @throws TKV_CONFIG for another name, and for the path of something else
+ */
+export function loadModel(asked: string, assumePlainAttention: boolean = false): ModelConfig {
+  if (asked.endsWith('.json')) {
+    const name = asked
+      .replace(/[/\\]config\.json$/, '')
+      .replace(/\.json$/, '')
+      .replace(/^.*[/\\]/, '');
+    return parseModelConfig(readText(asked), asked, name, assumePlainAttention);
+  }
+  if (isPath(asked)) {
+    const remedy = `Give the path of its config.json, such as ${path.join(asked, 'config.json')}.`;
+    throw configError('model', `is ${JSON.stringify(asked)}, neither a name nor a .json file`, remedy);
+  }
+  const wanted = modelFileName(asked);
+  const known = dataFileNames('models');
+  const longer = known.filter((name) => name.startsWith(`${wanted}-`));
+  const remedy = "Put its config.json into data/models, or give that file's path.";
+  const name =
+    !known.includes(wanted) && longer.length === 1
+      ? longer[0]
+      : requireKnownName('model', wanted, known, remedy);
+  return readShipped(`models/${name}.json`, (text, file) => parseModelConfig(text, file, name));
+}
+
+/** Names have one slash at most, behind the organisation. */
+function isPath(asked: string): boolean {
+  return /^[./~]|\\|\/.*\//.test(asked);
+}
+
+/** A GPU by name or alias, or by the path of its file. */
+export function loadHardware(asked: string): Hardware {
+  if (asked.endsWith('.json')) return parseHardware(readText(asked), asked);
+  const all = dataFileNames('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware));
+  const byAlias = all.find(({ aliases }) =>
+    aliases.some((alias) => alias.toLowerCase() === asked.toLowerCase()),
+  );
+  if (byAlias !== undefined) return byAlias;
+  const remedy = "Write its figures into data/hardware, or give that file's path.";
+  const name = requireKnownName(
+    'GPU',
+    asked,
+    all.map((hardware) => hardware.name),
+    remedy,
+  );
+  return all.find((hardware) => hardware.name === name)!;
+}
+
+function shippedCoefficients(backend: LatencyBackend, hardware: Hardware): string {
+  return backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+}
+
+/** Whether coefficients that were fitted on this GPU are shipped. */
+function isCalibrated(hardware: Hardware): boolean {
+  return exists(latencyDataFile(shippedCoefficients('calibrated', hardware)));
+}
+
+/** Coefficients of a backend as shipped, or from a file. For `calibrated` those of the GPU. */
+export function loadCoefficients(
+  backend: LatencyBackend,
+  hardware: Hardware,
+  file: string | undefined,
+): Coefficients {
+  const checked = (coefficients: Coefficients, name: string): Coefficients => {
+    if (coefficients.backend === backend) return coefficients;
+    const problem = `${name} holds coefficients of ${coefficients.backend}, not of ${backend}`;
+    throw new TierKVError('TKV_MISMATCH', `${problem}. Name the backend of the file, or another file.`, {
+      path: name,
+    });
+  };
+  if (file !== undefined) return checked(parseCoefficients(readText(file), file), file);
+  const shippedName = shippedCoefficients(backend, hardware);
+  if (!exists(latencyDataFile(shippedName))) {
+    const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
+    throw namedError('TKV_CONFIG', 'coefficients', (name) => {
+      const remedy = `Give a file of tierkv latency fit as ${name('coefficients')}, or choose another ${name('latencyModel')}.`;
+      return `there are no coefficients for ${what}. ${remedy}`;
+    });
+  }
+  return checked(readShipped(`latency/${shippedName}`, parseCoefficients), `data/latency/${shippedName}`);
+}
+
+export interface ChosenCoefficients {
+  readonly coefficients: Coefficients;
+  /** Whether they were measured on another GPU, H100. */
+  readonly standsIn: boolean;
+}
+
+/**
+ * Coefficients of a backend, from a file or as shipped. Where nothing measured on a GPU ships, those of H100 stand in, on this
+ * GPU's peaks, memory and links.
+ * @throws TKV_CONFIG, TKV_IO and TKV_MISMATCH about the file
+ */
+export function chooseCoefficients(
+  backend: LatencyBackend,
+  hardware: Hardware,
+  file: string | undefined,
+): ChosenCoefficients {
+  const standsIn = backend === 'calibrated' && file === undefined && !isCalibrated(hardware);
+  const measuredOn = standsIn ? loadHardware('H100') : hardware;
+  return { coefficients: loadCoefficients(backend, measuredOn, file), standsIn };
+}
+
+/** GPU and tensor parallelism that a model runs on unless told otherwise. */
+export function modelDefaults(model: string): { gpu: string; tp: number } | undefined {
+  const models = readShipped('latency/model-defaults.json', readYaml).section('models');
+  const found = models?.section(model);
+  return found === undefined ? undefined : { gpu: found.text('gpu'), tp: found.integer('tp', { min: 1 }, 1) };
+}
+
+/** The kernel measurements that ship for H100. */
+export function loadKernelTables(): KernelTables {
+  const read = <T>(name: string, parse: (text: string, file: string) => T): T =>
+    parse(readText(latencyDataFile(name)), `data/latency/${name}`);
+  return {
+    gemm: read('h100-gemm.csv', parseGemmTable),
+    prefill: read('h100-attention-prefill.csv', parsePrefillTable),
+    decode: read('h100-attention-decode.csv', parseDecodeTable),
+  };
+}

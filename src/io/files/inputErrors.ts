@@ -1,0 +1,71 @@
+/**
+ * What readers of files say of a file that they refuse, and the limits above which they do. Nothing here reads: the
+ * readers of a page (`src/adapters/browser`) have the same words.
+ */
+
+import { TierKVError } from '../../runtime/errors.ts';
+
+// Limits. They lie far above what traces, specs and measurements hold: the longest line of the published traces
+// is 0.4 MB.
+
+const mib = 2 ** 20;
+
+/** Of a line of a trace. */
+export const maxLineBytes: number = 16 * mib;
+/** Of a file that is read as a whole: a spec, coefficients, a table of measurements. */
+export const maxTextBytes: number = 64 * mib;
+/** Lines of such a file. */
+export const maxTextLines: number = 2 ** 20;
+/** Of a compressed trace once it is unpacked, where that happens in memory. */
+export const maxUnpackedBytes: number = 256 * mib;
+/** Of a trace that comes through a pipe; it is kept in a file until the run ends. */
+export const maxPipeBytes: number = 4096 * mib;
+
+/** Empty lines of a trace; a file of nothing else is refused before it is read to its end. */
+export const maxEmptyLines: number = 2 ** 16;
+
+/** `problem` and `remedy` about the file, or about one line of it. */
+export function inputError(
+  path: string,
+  problem: string,
+  remedy: string,
+  facts: { line?: number; cause?: unknown } = {},
+): TierKVError {
+  const at = facts.line === undefined ? path : `${path}:${facts.line}:`;
+  return new TierKVError('TKV_INPUT', `${at} ${problem}. ${remedy}`, { path, ...facts });
+}
+
+export function lineTooLong(path: string, line: number): TierKVError {
+  const problem = `is longer than ${maxLineBytes / mib} MiB, the most that a line of a trace may have`;
+  return inputError(path, problem, 'Name a trace with one request a line.', { line });
+}
+
+export function fileTooLarge(path: string, maxBytes: number): TierKVError {
+  const problem = `holds more than ${maxBytes / mib} MiB, the most that is read of such a file`;
+  return inputError(path, problem, 'Name the right file, or split it.');
+}
+
+export function unpacksTooLarge(path: string): TierKVError {
+  const problem = `unpacks to more than ${maxUnpackedBytes / mib} MiB, the most that is unpacked in memory`;
+  return inputError(path, problem, 'Unpack it to a file and name that file.');
+}
+
+/** The system's word on why it refused, without the path, which the message names anyway. */
+export function systemReason(cause: unknown): string {
+  return cause instanceof Error ? cause.message.replace(/, \w+( '.*)?$/, '') : String(cause);
+}
+
+export function unreadable(file: string, cause: unknown): TierKVError {
+  if (cause instanceof TierKVError) return cause;
+  const name = file === '' ? 'a file without a name' : file;
+  if ((cause as { readonly code?: unknown } | undefined)?.code === 'ENOENT') {
+    return new TierKVError('TKV_IO', `${name} does not exist. Name a file that is there.`, {
+      path: name,
+      cause,
+    });
+  }
+  return new TierKVError('TKV_IO', `${name} cannot be read: ${systemReason(cause)}. Name a readable file.`, {
+    path: name,
+    cause,
+  });
+}

@@ -1,0 +1,286 @@
+/** The dashboard of a runtime as a handler for the server of the process, and the server of a decision log's. */
+
+import { randomBytes } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { KVRuntime } from '../../embed/kvRuntime.ts';
+import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
+import {
+  described,
+  optionNames,
+  requireArray,
+  requireOptions,
+  requireShapes,
+} from '../../runtime/options.ts';
+import { tierLinks } from '../../runtime/tier/tier.ts';
+import { watchRuntime } from '../metrics/index.ts';
+import { FollowedLog } from './followedLog.ts';
+import { FrameHistory, FrameMaker, headOf } from './frames.ts';
+import type { LogFrames } from './logFrames.ts';
+import { isLoopback } from './operatorAccess.ts';
+import { PageServer } from './pageServer.ts';
+
+export interface DashboardOptions {
+  /** Where the page lies in the server, such as `/dashboard`. Default: everywhere, `''`. */
+  readonly base?: string | undefined;
+  /**
+   * Asked of every client. Without one, only clients on this machine are answered, and nothing that a proxy passes on: give
+   * one where the server has a port that others reach. Default: none.
+   */
+  readonly token?: string | undefined;
+  /** Names by which clients call the server, beside `localhost`. Default: none. */
+  readonly hosts?: readonly string[] | undefined;
+  /** What stands above the page. Default `tierkv`. */
+  readonly title?: string | undefined;
+  /** Milliseconds between two frames. Default 1000. */
+  readonly everyMs?: number | undefined;
+  /** Measured limits of links in bytes a second, such as `{ ddrToHbm: 20e9 }`. Default: the best seen so far. */
+  readonly limits?: Readonly<Record<string, number>> | undefined;
+}
+
+const dashboardOptionsNames: readonly string[] = optionNames<DashboardOptions>({
+  base: true,
+  token: true,
+  hosts: true,
+  title: true,
+  everyMs: true,
+  limits: true,
+});
+
+/** Ten minutes at a frame a second: some 3 MB. */
+const HISTORY_FRAMES = 600;
+
+export interface Dashboard {
+  /** For `node:http`, connect and express. A path that is not below `base` goes to `next`, or gets 404. */
+  readonly handle: (request: IncomingMessage, response: ServerResponse, next?: () => void) => void;
+  /** Ends all pages, and takes no more frames. */
+  close(): void;
+}
+
+/**
+ * The dashboard of a runtime, live. A frame a second is taken as long as it is open, whether or not a page looks.
+ * @throws TKV_CONFIG for invalid options, or without vega; TKV_STATE for a runtime that is closed
+ */
+export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
+  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+  const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
+  requireInteger('everyMs', everyMs, 50, 3_600_000);
+  if (kv.isClosed) throw new TierKVError('TKV_STATE', 'kv is closed. Open another runtime.', { field: 'kv' });
+  const watch = watchRuntime(kv);
+  const history = new FrameHistory(HISTORY_FRAMES);
+  const head = (): ReturnType<typeof headOf> =>
+    headOf(watch.cache, { mode: 'live', title, limits, note: '' });
+  const pages = new PageServer({ head, frames: () => history.frames }, access);
+  const maker = new FrameMaker({
+    cache: watch.cache,
+    requests: watch.requests,
+    queue: () => watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.waitingForRoom },
+    owners: () => watch.owners(),
+  });
+  const take = (): void => {
+    const frame = maker.frame(kv.nowUs());
+    history.push(frame);
+    pages.tell(frame);
+  };
+  take();
+  const timer = setInterval(take, everyMs).unref();
+  return {
+    handle: (request, response, next) => handled(pages, request, response, next),
+    close: () => {
+      clearInterval(timer);
+      maker.close();
+      pages.close();
+    },
+  };
+}
+
+/** The dashboard of a decision log. @throws as `dashboard` */
+export async function logDashboard(
+  log: LogFrames,
+  options: Omit<DashboardOptions, 'everyMs'> = {},
+): Promise<Dashboard> {
+  requireShapes(
+    { options, log },
+    { options: 'object?', log: { head: { title: 'text' }, frames: ['object'] } },
+  );
+  const { head, frames } = log;
+  const { title = head.title, limits = {}, ...access } = checked(options);
+  const pages = new PageServer({ head: () => ({ ...head, title, limits }), frames: () => frames }, access);
+  return {
+    handle: (request, response, next) => handled(pages, request, response, next),
+    close: () => pages.close(),
+  };
+}
+
+export interface FollowOptions extends DashboardOptions {
+  /** Told once, when no more is taken: with the error of a log that is damaged, without one at its end. */
+  readonly onEnd?: ((error?: unknown) => void) | undefined;
+}
+
+/**
+ * The dashboard of a decision log that a run still writes: a frame every `everyMs` in which lines came.
+ * @throws TKV_INPUT for a log that is damaged or has no head yet; as `dashboard`
+ */
+export async function followedLogDashboard(path: string, options: FollowOptions = {}): Promise<Dashboard> {
+  requireShapes({ path, options }, { path: 'name', options: 'object?' });
+  const { onEnd = () => {}, ...plain } = options;
+  const { title, everyMs = 1000, limits = {}, ...access } = checked(plain);
+  requireInteger('everyMs', everyMs, 50, 3_600_000);
+  const log = new FollowedLog(path);
+  let pages: PageServer;
+  let now: LogFrames;
+  try {
+    log.read();
+    now = log.frames();
+    const head = (): LogFrames['head'] => ({
+      ...now.head,
+      limits,
+      ...(title === undefined ? {} : { title }),
+    });
+    pages = new PageServer({ head, frames: () => now.frames }, access);
+  } catch (error) {
+    log[Symbol.dispose]();
+    throw error;
+  }
+  const end = (error?: unknown): void => {
+    clearInterval(timer);
+    log[Symbol.dispose]();
+    now = { ...now, head: { ...now.head, isWritten: false } };
+    onEnd(error);
+  };
+  const take = (): void => {
+    try {
+      if (log.read()) {
+        now = log.frames();
+        pages.tell(now.frames[now.frames.length - 1]);
+      }
+    } catch (error) {
+      end(error);
+      return;
+    }
+    if (log.hasEnded) end();
+  };
+  let isOpen = true;
+  const timer = setInterval(take, everyMs).unref();
+  return {
+    handle: (request, response, next) => handled(pages, request, response, next),
+    close: () => {
+      if (!isOpen) return;
+      isOpen = false;
+      if (now.head.isWritten === true) log[Symbol.dispose]();
+      clearInterval(timer);
+      pages.close();
+    },
+  };
+}
+
+function checked(options: DashboardOptions): DashboardOptions & {
+  readonly base: string;
+  readonly token: string | undefined;
+  readonly hosts: readonly string[];
+} {
+  const {
+    base = '',
+    token,
+    hosts = [],
+    ...rest
+  } = requireOptions(options, dashboardOptionsNames, 'options', 'TKV_CONFIG');
+  if (typeof base !== 'string' || !/^(\/[\w.-]+)*$/.test(base)) {
+    throw configError(
+      'base',
+      `is ${described(base)}`,
+      "Give a path such as '/dashboard', without a slash at its end.",
+    );
+  }
+  if (token !== undefined && typeof token !== 'string') {
+    throw configError('token', `is ${described(token)}`, 'Give a random text of 16 characters or more.');
+  }
+  if (token !== undefined && token.length < 16) {
+    throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
+  }
+  requireShapes(rest, { title: 'text?', limits: 'object?' });
+  const links = tierLinks().map(({ name }) => name);
+  requireOptions(rest.limits ?? {}, links, 'limits', 'TKV_CONFIG');
+  for (const [link, bytesPerS] of Object.entries(rest.limits ?? {})) {
+    requirePositive(`limits.${link}`, bytesPerS);
+  }
+  requireArray(hosts, 'hosts', 'Name hosts that browsers may come by.');
+  for (const host of hosts) requireShapes({ hosts: host }, { hosts: 'name' });
+  return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
+}
+
+function handled(
+  pages: PageServer,
+  request: IncomingMessage,
+  response: ServerResponse,
+  next?: () => void,
+): void {
+  if (pages.handle(request, response)) return;
+  if (next !== undefined) next();
+  else response.writeHead(404, { 'content-type': 'text/plain' }).end('This page does not exist.\n');
+}
+
+// A server of its own.
+
+export interface ListenOptions {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface DashboardServer {
+  /** To be opened in a browser; it has the token, where there is one. */
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+/**
+ * Serves what `make` gives. On an address that other machines reach, there is a token: one is made.
+ * @throws TKV_CONFIG where the address cannot be taken
+ */
+export async function serveDashboard(
+  make: (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>,
+  place: ListenOptions,
+): Promise<DashboardServer> {
+  requireShapes({ make, place }, { make: 'function', place: { host: 'text', port: 'number' } });
+  const { host, port } = place;
+  const token = isLoopback(host) ? undefined : randomBytes(24).toString('base64url');
+  const anyName = host === '0.0.0.0' || host === '::';
+  const names = anyName ? await addressesOfMachine() : [host];
+  const page = await make({ token, hosts: names });
+  const server = createServer(page.handle);
+  try {
+    await listening(server, host, port);
+  } catch (cause) {
+    page.close();
+    const { code = '' } = cause as NodeJS.ErrnoException;
+    throw new TierKVError(
+      'TKV_CONFIG',
+      `port ${port} of ${host} cannot be listened at (${code}). Give another one; 0 takes any that is free.`,
+      { field: 'port', cause },
+    );
+  }
+  const { port: taken } = server.address() as AddressInfo;
+  const shown = anyName ? (names[0] ?? 'localhost') : host.includes(':') ? `[${host}]` : host;
+  return {
+    url: `http://${shown}:${taken}/${token === undefined ? '' : `?token=${token}`}`,
+    close: async () => {
+      page.close();
+      server.closeAllConnections();
+      await new Promise((closed) => server.close(closed));
+    },
+  };
+}
+
+async function addressesOfMachine(): Promise<string[]> {
+  const { hostname, networkInterfaces } = await import('node:os');
+  const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const outside = addresses.filter(({ internal, family }) => !internal && family === 'IPv4');
+  return [...outside.map(({ address }) => address), hostname().toLowerCase()];
+}
+
+function listening(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen({ host, port }, resolve);
+  });
+}

@@ -1,0 +1,160 @@
+/** A plan as a report: what to deploy, how sure that is, what gives next, and what was near. */
+
+import { formatCounted } from '../../io/printing/text.ts';
+import { type PlanAnswer, type PlanOption, simulateCommandOf } from '../../studies/plan/plan.ts';
+import { type FigureName, figureTitle } from '../../studies/plan/targets.ts';
+import { type Figure, type Report, type ReportSection, written } from './model.ts';
+import { originOf } from './origin.ts';
+
+/** @param command as it was typed @param file where the deployment was written */
+export function planReport(answer: PlanAnswer, command: string, file?: string): Report {
+  const { choice, closest, question, checks, effort, notes, excluded } = answer;
+  const shown = choice ?? closest;
+  const { model, workload, targets } = question;
+  const asked = (Object.entries(targets) as [FigureName, number][]).map(
+    ([figure, ms]) => `${figureTitle(figure)} within ${written(ms, 'ms')}`,
+  );
+  const traffic =
+    workload.file === undefined ? `${workload.preset} at ${workload.rate} requests a second` : workload.file;
+  return {
+    title: `What to deploy for ${model}`,
+    question: `Which deployment of ${model} serves ${traffic} with ${asked.join(' and ')} for the least ${question.prices === undefined ? 'GPUs' : 'money'}?`,
+    answer: answerText(answer),
+    verdict: choice === undefined ? (effort.isWhole ? 'no' : 'open') : 'yes',
+    figures: shown === undefined ? [] : figuresOf(shown, answer),
+    sections: [...checkSections(answer), ...optionSections(answer)],
+    next: nextOf(answer, file),
+    limits: [
+      ...notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`),
+      ...excluded.map(
+        ({ gpu, tensorParallel, reason }) => `Left out: ${tensorParallel} ${gpu} an instance. ${reason}`,
+      ),
+      `${formatCounted(effort.simulations, 'simulations')}; more instances of one kind were taken to serve no worse.`,
+    ],
+    origin: originOf(command, {
+      model,
+      workload: traffic,
+      seed: String(question.seed),
+      'further seeds': String(checks.filter(({ change }) => change.startsWith('seed ')).length),
+      'model of time': question.latencyModel,
+    }),
+  };
+}
+
+function priceOf({ gpus, usdPerHour }: PlanOption): string {
+  const counted = formatCounted(gpus, 'GPUs');
+  return usdPerHour === undefined ? counted : `${counted}, ${usdPerHour.toFixed(2)} USD an hour`;
+}
+
+function answerText({ choice, closest, effort }: PlanAnswer): string {
+  if (choice !== undefined) return `${choice.text}: ${priceOf(choice)}.`;
+  if (!effort.isWhole) return 'The time ended before a deployment was found.';
+  if (closest === undefined) return 'None: no machine holds the model.';
+  const worst = [...closest.targets].sort((a, b) => b.ms / b.boundMs - a.ms / a.boundMs)[0];
+  return `None. The closest is ${closest.text} (${priceOf(closest)}), whose ${figureTitle(worst.figure)} is ${written(worst.ms, 'ms')} against ${written(worst.boundMs, 'ms')}.`;
+}
+
+function figuresOf(option: PlanOption, { checks }: PlanAnswer): Figure[] {
+  const tried = checks.filter(({ untried }) => untried === undefined);
+  const seeds = tried.filter(({ change }) => change.startsWith('seed '));
+  const bounded = option.targets.map(({ figure, ms, boundMs }, i): Figure => {
+    const all = [ms, ...seeds.map(({ targets }) => targets[i].ms)];
+    const spread = { low: Math.min(...all), high: Math.max(...all), over: `${all.length} seeds` };
+    const more = seeds.length === 0 ? {} : { spread };
+    return { name: figureTitle(figure), value: ms, unit: 'ms', target: { most: boundMs }, ...more };
+  });
+  const { run, gpus, usdPerHour } = option;
+  return [
+    { name: 'GPUs', value: gpus, unit: 'count' },
+    ...(usdPerHour === undefined
+      ? []
+      : [{ name: 'USD an hour', value: usdPerHour, unit: 'plain' } satisfies Figure]),
+    ...bounded,
+    { name: 'requests a second', value: run.requestsPerS, unit: 'perS' },
+    { name: 'output tokens', value: run.outputTokensPerS, unit: 'tokensPerS' },
+    { name: 'KV memory held, at most', value: run.kvShare, unit: 'share' },
+    { name: 'blocks found in a cache', value: run.hitRate, unit: 'share' },
+  ];
+}
+
+function checkSections({ checks, choice: option }: PlanAnswer): ReportSection[] {
+  if (checks.length === 0 || option === undefined) return [];
+  return [
+    {
+      kind: 'table',
+      title: 'How sure it is',
+      note: 'The same deployment with one thing changed at a time.',
+      columns: [
+        { title: 'changed' },
+        { title: 'holds' },
+        ...option.targets.map(({ figure }) => ({ title: figureTitle(figure), unit: 'ms' as const })),
+      ],
+      rows: checks.map(({ change, meets, targets, untried }) => [
+        change,
+        untried === undefined ? (meets ? 'yes' : 'no') : `not tried: ${untried}`,
+        ...option.targets.map((_, i) => targets[i]?.ms),
+      ]),
+    },
+  ];
+}
+
+function optionSections({ choice, others, cheaper, closest }: PlanAnswer): ReportSection[] {
+  const near = cheaper.filter(({ text }) => text !== closest?.text);
+  const shown = choice ?? closest;
+  const all = [...near.toReversed(), ...(shown === undefined ? [] : [shown]), ...others];
+  if (all.length === 0) return [];
+  const hasPrices = all.some(({ usdPerHour }) => usdPerHour !== undefined);
+  const [first] = all[0].targets;
+  const costOf = ({ gpus, usdPerHour }: PlanOption): number => usdPerHour ?? gpus;
+  return [
+    {
+      kind: 'points',
+      title: hasPrices ? 'What more money buys' : 'What more GPUs buy',
+      x: { title: hasPrices ? 'USD an hour' : 'GPUs', unit: 'count' },
+      y: { title: figureTitle(first.figure), unit: 'ms', isLog: true },
+      points: all.map((option) => ({
+        x: costOf(option),
+        y: Math.max(option.targets[0].ms, 1e-3),
+        name: option.text,
+        group: option.meets ? 'meets the targets' : 'misses a target',
+        isChosen: option === choice,
+      })),
+    },
+    {
+      kind: 'table',
+      title: 'What was near',
+      columns: [
+        { title: 'deployment' },
+        { title: 'GPUs', unit: 'count' },
+        ...(hasPrices ? [{ title: 'USD an hour', unit: 'plain' as const }] : []),
+        ...all[0].targets.map(({ figure }) => ({ title: figureTitle(figure), unit: 'ms' as const })),
+        { title: 'served', unit: 'share' },
+        { title: 'meets' },
+      ],
+      rows: all.map((option) => [
+        option.text,
+        option.gpus,
+        ...(hasPrices ? [option.usdPerHour ?? null] : []),
+        ...option.targets.map(({ ms }) => ms),
+        option.completed / Math.max(1, option.injected),
+        option.meets ? 'yes' : 'no',
+      ]),
+      ...(shown === undefined ? {} : { chosen: all.indexOf(shown) }),
+    },
+  ];
+}
+
+function nextOf(answer: PlanAnswer, file: string | undefined): string[] {
+  const { choice, next, effort } = answer;
+  const command = simulateCommandOf(answer, file);
+  const sentences: string[] = [];
+  if (next !== undefined) sentences.push(`The next constraint: ${next.text}.`);
+  if (choice === undefined) {
+    sentences.push(
+      effort.isWhole ? 'Loosen the target that fails, or allow other GPUs.' : 'Give more time with --budget.',
+    );
+  }
+  if (command !== undefined) sentences.push(`The same run by itself: ${command}`);
+  else if (answer.deploymentFile !== undefined) sentences.push('Write the deployment with --out FILE.');
+  return sentences;
+}

@@ -1,0 +1,110 @@
+/** How often policies that decide beside would have decided otherwise, and what they would have given. */
+
+import { planCase, runCase } from '../../policy/evaluate/runCase.ts';
+import { bindBundle } from '../../policy/evolve/binding/bind.ts';
+import type { PolicyBundle, PolicySpec } from '../../policy/evolve/bundle/policyBundle.ts';
+import type { RawMetrics } from '../../policy/evolve/fitness/rawMetrics.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import type { SimulationObserver } from '../../sim/cluster/parts.ts';
+import type { PolicyChoice } from '../../sim/control/policy.ts';
+import { fromFields } from '../../sim/description/readers.ts';
+import { openLog } from './decisionLog.ts';
+import { type GatewayPlan, gatewaySlots } from './plan.ts';
+import { ShadowCounts, type ShadowTally } from './shadowCounts.ts';
+
+//  What policies that decided beside would have given, by simulation of the recorded traffic.
+
+export interface ShadowReport {
+  /** What the gateway decided by, first, and each of the others. */
+  readonly policies: readonly {
+    readonly name: string;
+    /** Of decisions on the same states; undefined for what really decided. */
+    readonly tally: ShadowTally | undefined;
+    /** Of the simulated trace; undefined without one. */
+    readonly metrics: RawMetrics | undefined;
+    /** Of it too: share of the prompts' full blocks that were found cached, as servers report it. */
+    readonly prefixHitRate: number | undefined;
+  }[];
+  /** Requests of the log. */
+  readonly requests: number;
+}
+
+type Simulated = Pick<ShadowReport['policies'][number], 'metrics' | 'prefixHitRate'>;
+
+/** The recorded traffic, and the servers that it is simulated on. */
+export interface ShadowTrial {
+  /** As the gateway wrote it. */
+  readonly trace: string;
+  /** Deployment file with the pools; of its control plane the signals count, and policies come from the log. */
+  readonly deployment: string;
+}
+
+const shadowTrialNames: readonly string[] = optionNames<ShadowTrial>({ trace: true, deployment: true });
+
+const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
+
+/**
+ * Compares the policies of a log.
+ * @throws TKV_INPUT for a file that is not a log; what a simulation throws
+ */
+export async function compareShadows(log: string, trial: ShadowTrial | undefined): Promise<ShadowReport> {
+  requireShapes({ log }, { log: 'name' });
+  if (trial !== undefined) requireOptions(trial, shadowTrialNames, 'trial');
+  const opened = openLog(log);
+  const { plan } = opened.header;
+  const counts = new ShadowCounts(plan.shadows.map(({ name }) => name));
+  let requests = 0;
+  for (const { record } of opened.records()) {
+    if ('in' in record) {
+      if (record.in === 'arrive') requests++;
+    } else if (record.out === 'admission' || record.out === 'route') counts.see(record);
+  }
+  const simulated = async (bundle: PolicyBundle): Promise<Simulated> => {
+    if (trial === undefined) return { metrics: undefined, prefixHitRate: undefined };
+    const planned = planCase({
+      ...unnamed,
+      deployment: fromFields({ file: trial.deployment, workload: { file: trial.trace } }),
+    });
+    let found = 0;
+    let asked = 0;
+    const watcher: SimulationObserver = {
+      ended: ({ foundBlocks, promptBlocks }) => {
+        if (foundBlocks < 0) return; // it never joined a batch
+        found += foundBlocks;
+        asked += promptBlocks;
+      },
+    };
+    const { metrics } = runCase(await bindBundle(bundle), planned, [watcher]);
+    return { metrics, prefixHitRate: asked === 0 ? 0 : found / asked };
+  };
+  const live = liveBundle(plan);
+  const policies: ShadowReport['policies'][number][] = [
+    { name: live.name ?? 'live', tally: undefined, ...(await simulated(live)) },
+  ];
+  for (const [i, { name, bundle }] of plan.shadows.entries()) {
+    const whole = { ...live, ...gatewayPart(bundle) };
+    policies.push({ name, tally: counts.tallies[i], ...(await simulated(whole)) });
+  }
+  return { policies, requests };
+}
+
+/** The slots that a gateway runs. */
+function gatewayPart(bundle: PolicyBundle): PolicyBundle {
+  return Object.fromEntries(gatewaySlots.flatMap((slot) => (bundle[slot] ? [[slot, bundle[slot]]] : [])));
+}
+
+/** What a gateway decided by as one bundle: its policies, and by name what they left to the configuration. */
+function liveBundle({ control, bundle }: GatewayPlan): PolicyBundle {
+  const named = ({ policy, ...parameters }: PolicyChoice): PolicySpec => ({
+    type: 'parameterized',
+    template: policy,
+    parameters,
+  });
+  return {
+    name: bundle?.name ?? 'live',
+    admission: named(control.admission),
+    priority: named(control.priority),
+    routing: named(control.routing),
+    ...(bundle === null ? {} : gatewayPart(bundle)),
+  };
+}

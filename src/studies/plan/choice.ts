@@ -1,0 +1,257 @@
+/**
+ * A deployment that a plan considers: GPUs, instances, roles, tiers and policies. Trials read it from the same file and
+ * arguments that the answer prints for `tierkv simulate`.
+ */
+
+import { stringify } from 'yaml';
+import { latencyDataFile, loadCoefficients, loadHardware } from '../../io/files/dataFiles.ts';
+import { TierKVError } from '../../runtime/errors.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
+import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+import {
+  type SizedTierName,
+  type SizedTierRow,
+  sizedTierNames,
+  sizedTierRows,
+  usualDisk,
+} from '../../sim/links/machineTiers.ts';
+import type { CheckedQuestion } from './question.ts';
+
+const gib = 2 ** 30;
+
+/** GiB of each tier below GPU memory of each instance, such as `ddrGib`. */
+type ChosenTiers = { readonly [Name in SizedTierName as `${Name}Gib`]: number };
+
+export interface DeploymentChoice extends ChosenTiers {
+  readonly gpu: string;
+  /** GPUs of an instance. */
+  readonly tensorParallel: number;
+  readonly instances: number;
+  /** Instances that compute prompts only; the others then generate only. 0: each instance does both. */
+  readonly prefillInstances: number;
+  readonly routing: RoutingName;
+  readonly eviction: 'lru' | 'hazard';
+  /** Most tokens of a step, and most requests in a batch. */
+  readonly batchedTokens: number;
+  readonly sequences: number;
+}
+
+/** How requests find an instance: by load alone, or by load and by where their prefix is cached. */
+const routings = {
+  'least-loaded': { policy: 'least-loaded' },
+  'prefix-and-load': {
+    policy: 'weighted',
+    scorers: { 'precise-prefix-cache': 1, 'active-requests': 2 },
+  },
+} as const;
+export type RoutingName = keyof typeof routings;
+
+function sumOverTiers(value: (tier: SizedTierName, row: SizedTierRow) => number): number {
+  return sizedTierRows.reduce((sum, row) => sum + value(row.tier, row), 0);
+}
+
+/** Lower tiers of an instance in GiB, each counted by its weight: host memory 1, disk 1/64. */
+function weightOf(choice: DeploymentChoice): number {
+  return sumOverTiers((tier, { weight }) => choice[`${tier}Gib`] * weight);
+}
+
+export function gpusOf({ tensorParallel, instances }: DeploymentChoice): number {
+  return tensorParallel * instances;
+}
+
+/** USD an hour; undefined without prices. */
+export function usdPerHour(choice: DeploymentChoice, question: CheckedQuestion): number | undefined {
+  const { prices } = question;
+  if (prices === undefined) return undefined;
+  const perInstance = sumOverTiers((tier) => choice[`${tier}Gib`] * question[`${tier}Price`]);
+  return gpusOf(choice) * prices[choice.gpu] + choice.instances * perInstance;
+}
+
+/** The cost that a plan minimises: USD an hour, or without prices the number of GPUs. */
+export function costOf(choice: DeploymentChoice, question: CheckedQuestion): number {
+  return usdPerHour(choice, question) ?? gpusOf(choice);
+}
+
+/** Order of preference: by cost, then by GPUs, memory, prefill instances and instances, fewer first. */
+export function byCost(question: CheckedQuestion): (a: DeploymentChoice, b: DeploymentChoice) => number {
+  return (a, b) =>
+    costOf(a, question) - costOf(b, question) ||
+    gpusOf(a) - gpusOf(b) ||
+    a.instances * weightOf(a) - b.instances * weightOf(b) ||
+    a.prefillInstances - b.prefillInstances ||
+    a.instances - b.instances;
+}
+
+/** In few words: `2 instances x 4 H100`. */
+export function choiceText(choice: DeploymentChoice): string {
+  const { gpu, tensorParallel, instances, prefillInstances, routing } = choice;
+  const counted = instances === 1 ? '1 instance' : `${instances} instances`;
+  const parts = [`${counted} x ${tensorParallel} ${gpu}`];
+  if (prefillInstances > 0)
+    parts.push(`${prefillInstances} prefill + ${instances - prefillInstances} decode`);
+  for (const tier of sizedTierNames) {
+    const gibs = choice[`${tier}Gib`];
+    if (gibs > 0) parts.push(`${gibs} GiB ${tierTitle(tier)}`);
+  }
+  if (instances > 1 && routing !== 'least-loaded') parts.push(`routing by ${routing.replaceAll('-', ' ')}`);
+  if (choice.batchedTokens !== defaultBatchedTokens) parts.push(`steps of ${choice.batchedTokens} tokens`);
+  if (choice.sequences !== defaultSequences) parts.push(`batches of ${choice.sequences}`);
+  if (choice.eviction !== 'lru') parts.push(`eviction ${choice.eviction}`);
+  return parts.join(', ');
+}
+
+/** Most tokens of a step and most requests in a batch, as `tierkv simulate` has them. */
+export const defaultBatchedTokens = 2048;
+export const defaultSequences = 256;
+
+/** A model of time, with coefficients of another GPU where the GPU has none of its own. */
+interface ModelOfTime {
+  readonly name: LatencyBackend;
+  readonly coefficients?: string;
+  /** GPU that the coefficients were fitted on. */
+  readonly fittedOn?: string;
+}
+
+/** `calibrated` on a GPU without coefficients of its own takes H100's shares of that GPU's peaks and links. */
+export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
+  try {
+    loadCoefficients(name, loadHardware(gpu), undefined);
+    return { name };
+  } catch (error) {
+    if (name !== 'calibrated' || !(error instanceof TierKVError)) throw error;
+    return { name, coefficients: latencyDataFile('calibrated-h100.json').pathname, fittedOn: 'H100' };
+  }
+}
+
+/** Seed and length of a run. */
+interface RunSetting {
+  readonly seed: number;
+  readonly requests: number;
+}
+
+/** Options of the engine that differ from the defaults of `tierkv simulate`, by their names there. */
+function engineOptions({
+  batchedTokens,
+  sequences,
+  eviction,
+}: DeploymentChoice): Record<string, string | number> {
+  return {
+    max_num_batched_tokens: batchedTokens,
+    max_num_seqs: sequences,
+    preemption_mode: 'recompute',
+    eviction,
+  };
+}
+
+/** The deployment as the file that `--deployment` takes, with the workload if that is a preset. */
+export function deploymentFile(
+  choice: DeploymentChoice,
+  question: CheckedQuestion,
+  { seed, requests }: RunSetting,
+  time: ModelOfTime,
+): string {
+  const { gpu, tensorParallel: tp, instances, prefillInstances } = choice;
+  const { model, workload } = question;
+  const pool = (name: string, role: string, replicas: number): object => ({
+    name,
+    ...(role === 'monolithic' ? {} : { role }),
+    replicas,
+    engine: engineOptions(choice),
+    ...tiersOf(choice),
+  });
+  const decode = instances - prefillInstances;
+  const isPath = model.endsWith('.json');
+  const served = workload.file;
+  return stringify({
+    version: 1,
+    seed,
+    models: [
+      {
+        name: isPath ? 'model' : model,
+        ...(isPath ? { config: model } : {}),
+        hardware: gpu,
+        tp,
+        latency_model: time.name,
+        ...(time.coefficients === undefined ? {} : { coefficients: time.coefficients }),
+        floor: true,
+      },
+    ],
+    pools:
+      prefillInstances === 0
+        ? [pool('serve', 'monolithic', instances)]
+        : [pool('prefill', 'prefill', prefillInstances), pool('decode', 'decode', decode)],
+    control: {
+      routing: routings[choice.routing],
+      ...(prefillInstances === 0 ? {} : { decider: { policy: 'always' } }),
+    },
+    ...(served === undefined
+      ? { workload: { preset: workload.preset, rate: workload.rate, num_requests: requests } }
+      : {}),
+  });
+}
+
+function tiersOf(choice: DeploymentChoice): object {
+  if (weightOf(choice) === 0) return {};
+  const [host, ...below] = sizedTierNames.map((tier) => choice[`${tier}Gib`] * gib);
+  const disks = below
+    .filter((bytes) => bytes > 0)
+    .map((bytes) => ({ type: 'fs', device_class: usualDisk, capacity_bytes: bytes }));
+  return { tiers: { cpu_bytes_to_use: host, ...(disks.length > 0 ? { secondary_tiers: disks } : {}) } };
+}
+
+/** A word for the shell. */
+function quoted(word: string): string {
+  return /^[\w./:=,@+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+/**
+ * The words behind `tierkv simulate` that run the deployment. @param file where its file lies; without one, options say
+ * it, which cannot name tiers in GiB: then undefined
+ */
+export function simulateWords(
+  choice: DeploymentChoice,
+  question: CheckedQuestion,
+  { seed, requests }: RunSetting,
+  time: ModelOfTime,
+  file?: string,
+): string | undefined {
+  const { workload, model } = question;
+  const run = ['--seed', String(seed)];
+  const served =
+    workload.file === undefined
+      ? ['--workload', String(workload.preset), '--rate', String(workload.rate)]
+      : [workload.file];
+  const count = ['--num-requests', String(requests)];
+  if (file !== undefined) {
+    const fromFile = workload.file === undefined ? [] : [...served, ...count];
+    return [...fromFile, '--deployment', file, ...run].map(quoted).join(' ');
+  }
+  const { gpu, tensorParallel, instances, prefillInstances, routing } = choice;
+  if (weightOf(choice) > 0) return undefined;
+  const engine = Object.entries(engineOptions(choice)).flatMap(([name, value]) => [
+    `--${name.replaceAll('_', '-')}`,
+    String(value),
+  ]);
+  const rule = routings[routing];
+  const scorers = 'scorers' in rule ? Object.entries(rule.scorers).map(([name, w]) => `${name}:${w}`) : [];
+  const roles = [
+    ...['--prefill-instances', String(prefillInstances)],
+    ...['--decode-instances', String(instances - prefillInstances)],
+    ...['--pd-decider', 'always'],
+  ];
+  const words = [
+    ...(workload.file === undefined ? [] : served),
+    ...['--model', model, '--gpu', gpu, '--tp', String(tensorParallel)],
+    ...['--latency-model', time.name, '--floor'],
+    ...(time.coefficients === undefined ? [] : ['--coefficients', time.coefficients]),
+    ...['--num-instances', String(instances)],
+    ...(prefillInstances === 0 ? [] : roles),
+    ...['--routing-policy', rule.policy],
+    ...(scorers.length === 0 ? [] : ['--routing-scorers', scorers.join(',')]),
+    ...engine,
+    ...(workload.file === undefined ? served : []),
+    ...count,
+    ...run,
+  ];
+  return words.map(quoted).join(' ');
+}

@@ -1,0 +1,420 @@
+/**
+ * From all deployments to the cheapest that meets the targets: bounds first, then short runs that find for each kind of
+ * deployment the fewest instances, then kinds that could save an instance, then full runs of the cheapest, each on several
+ * seeds. Every round waits for all its runs, so the course does not depend on threads. More instances of one kind are taken
+ * to serve no worse.
+ */
+
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
+import { isSteadyTraffic, type MachineBounds, machineBounds, type Traffic, trafficOf } from './bounds.ts';
+import {
+  byCost,
+  costOf,
+  type DeploymentChoice,
+  defaultBatchedTokens,
+  defaultSequences,
+  type RoutingName,
+} from './choice.ts';
+import { type CheckedQuestion, ofTiers } from './question.ts';
+import { FULL_MAX, type Trials, type Tried } from './trials.ts';
+
+/** A deployment without its number of instances. */
+type Kind = Omit<DeploymentChoice, 'instances' | 'prefillInstances'> & {
+  /** Share of the instances that compute prompts only; 0: each instance does both. */
+  readonly prefillShare: number;
+};
+
+/** A kind, with the numbers of instances that are known to be too few and enough. */
+interface Family {
+  readonly kind: Kind;
+  /** Fewest instances by the bounds. */
+  readonly least: number;
+  /** Largest number of instances that failed. */
+  tooFew: number;
+  /** Smallest number of instances that met the targets. */
+  enough: number | undefined;
+  /** Most instances to try: more have too many GPUs, or cost more than what was found. */
+  readonly most: number;
+  /** Number of instances to try first, where that is not `least`. */
+  readonly first?: number;
+}
+
+/** A machine that the bounds left out, with the reason. */
+export interface ExcludedMachine {
+  readonly gpu: string;
+  readonly tensorParallel: number;
+  readonly reason: string;
+}
+
+export interface Found {
+  /** Cheapest deployment that met the targets on all seeds; undefined where none did. */
+  readonly best: Tried | undefined;
+  /** Runs of the best deployment on other seeds. */
+  readonly onSeeds: readonly Tried[];
+  /** Other deployments that met the targets in a full run, the cheapest first. */
+  readonly others: readonly Tried[];
+  /** Cheaper deployments that missed a target, the dearest first. */
+  readonly cheaper: readonly Tried[];
+  /** Deployment that came nearest to the targets, where none met them. */
+  readonly closest: Tried | undefined;
+  readonly excluded: readonly ExcludedMachine[];
+  readonly traffic: Traffic;
+  /** Requests of a full run. */
+  readonly requests: number;
+  /** Whether the search ended before its time did. */
+  readonly isWhole: boolean;
+}
+
+/** Progress of a search. */
+export interface PlanStage {
+  readonly stage: 'bounds' | 'short runs' | 'variants' | 'full runs' | 'how sure';
+  /** Share of the stage that is done. */
+  readonly share: number;
+}
+
+/** Milliseconds left until that share of the budget is used. */
+export type TimeLeft = (share: number) => number;
+
+/** Shares of the budget after which short runs, and full runs, end: what comes behind them needs the rest. */
+const SHORT_RUNS_END = 0.55;
+const FULL_RUNS_END = 0.85;
+
+/** Seconds of traffic that a full run of a preset serves, and its least requests. */
+const FULL_S = 120;
+const FULL_MIN = 1000;
+/** Share of a full run's requests that a short run serves: long enough for batches to fill. */
+const SHORT_SHARE = 1 / 3;
+/** Least requests of a short run: percentiles of fewer say little. */
+const SHORT_MIN = 300;
+/** Deployments that get a full run in one round. */
+const FINALISTS = 3;
+/** Machines whose variants are tried: those nearest to the targets below the cost of the best. */
+const VARIED_MACHINES = 2;
+/** Rounds in which finalists that failed come back with an instance more. */
+const FINAL_ROUNDS = 8;
+/** Other engines: longer steps for prompts, shorter ones for answers, larger batches for throughput. */
+const engineVariants = [
+  { batchedTokens: 8192 },
+  { batchedTokens: 512 },
+  { sequences: 1024 },
+  { batchedTokens: 8192, sequences: 1024 },
+] as const;
+/** Factor of the load that a deployment should bear, where another engine setting reaches it at no cost. */
+export const SPARE_LOAD = 1.1;
+
+export class PlanSearch {
+  readonly #question: CheckedQuestion;
+  readonly #trials: Trials;
+  readonly #timeLeft: TimeLeft;
+  readonly #tell: (stage: PlanStage) => void;
+  readonly #excluded: ExcludedMachine[] = [];
+  readonly #tried: Tried[] = [];
+  #traffic: Traffic | undefined;
+  #requests = 0;
+  #isWhole = true;
+
+  constructor(trials: Trials, timeLeft: TimeLeft, tell: (stage: PlanStage) => void) {
+    this.#question = trials.question;
+    this.#trials = trials;
+    this.#timeLeft = timeLeft;
+    this.#tell = tell;
+  }
+
+  async run(): Promise<Found> {
+    this.#tell({ stage: 'bounds', share: 0 });
+    const families = this.#families();
+    const traffic = this.#traffic as Traffic;
+    this.#trials.isSteady = isSteadyTraffic(traffic);
+    await this.#narrow(families, 'short runs');
+    await this.#narrow(this.#variants(families, traffic), 'variants', families);
+    const { best, onSeeds, others } = await this.#finals(families);
+    const cost = best === undefined ? Infinity : costOf(best.trial.choice, this.#question);
+    const failed = this.#tried.filter(({ meets }) => !meets);
+    const dearestFirst = (a: Tried, b: Tried): number =>
+      byCost(this.#question)(b.trial.choice, a.trial.choice) || b.result.injected - a.result.injected;
+    const closest = [...failed].sort((a, b) => a.excess - b.excess || dearestFirst(b, a))[0];
+    return {
+      best,
+      onSeeds,
+      others,
+      cheaper: failed
+        .filter(({ trial }) => costOf(trial.choice, this.#question) < cost)
+        .sort((a, b) => dearestFirst(a, b)),
+      closest: best === undefined ? closest : undefined,
+      excluded: this.#excluded,
+      traffic,
+      requests: this.#requests,
+      isWhole: this.#isWhole,
+    };
+  }
+
+  /** A family for each machine that holds the model and may meet the targets; where none may, for each that holds the model. */
+  #families(): Family[] {
+    const { gpus, tensorParallel, maxGpus, targets, workload } = this.#question;
+    const machines = gpus.flatMap((gpu) => tensorParallel.map((tp) => this.#kind(gpu, tp)));
+    const fitting = machines.filter(({ tensorParallel: tp }) => tp <= maxGpus);
+    const asked = workload.requests;
+    const bounds = fitting.map((kind): MachineBounds => {
+      const plan = (): ReturnType<Trials['planOf']> =>
+        this.#trials.planOf({
+          choice: choiceOf(kind, 1),
+          requests: asked ?? (workload.preset === undefined ? undefined : FULL_MAX),
+          seed: this.#question.seed,
+        });
+      // the traffic is the same on every machine that holds the model
+      return machineBounds(plan, (planned) => (this.#traffic ??= trafficOf(planned)), targets);
+    });
+    const families: Family[] = [];
+    const late: Family[] = [];
+    for (const [i, bound] of bounds.entries()) {
+      const kind = fitting[i];
+      const { gpu, tensorParallel: tp } = kind;
+      const { excluded, instances: least } = bound;
+      if (excluded !== undefined) this.#excluded.push({ gpu, tensorParallel: tp, reason: excluded });
+      if (least === undefined) continue;
+      const most = Math.floor(maxGpus / tp);
+      if (least > most) {
+        const reason = `the traffic needs at least ${least} instances, ${least * tp} GPUs`;
+        this.#excluded.push({ gpu, tensorParallel: tp, reason });
+        continue;
+      }
+      const family = { kind, least, tooFew: least - 1, enough: undefined, most };
+      (excluded === undefined ? families : late).push(family);
+    }
+    if (this.#traffic === undefined) return [];
+    const { perS, requests } = this.#traffic;
+    const wanted = asked ?? (workload.preset === undefined ? FULL_MAX : Math.ceil(perS * FULL_S));
+    this.#requests = Math.min(requests, asked ?? Math.min(FULL_MAX, Math.max(FULL_MIN, wanted)));
+    return families.length > 0 ? families : late;
+  }
+
+  #kind(gpu: string, tensorParallel: number): Kind {
+    const plain = { prefillShare: 0, ...noTiers(), eviction: 'lru' } as const;
+    const routing: RoutingName = 'least-loaded';
+    const engine = { batchedTokens: defaultBatchedTokens, sequences: defaultSequences };
+    return { gpu, tensorParallel, routing, ...engine, ...plain };
+  }
+
+  /**
+   * Short runs until each family knows its fewest instances, or costs more than another that is enough: doubling, then
+   * halving. @param others families that found something before
+   */
+  async #narrow(
+    families: Family[],
+    stage: PlanStage['stage'],
+    others: readonly Family[] = [],
+  ): Promise<void> {
+    const all = [...others, ...families];
+    for (;;) {
+      const open = families.flatMap((family) => {
+        const next = this.#next(family, this.#cheapest(all));
+        return next === undefined ? [] : [{ family, next }];
+      });
+      this.#tell({ stage, share: families.length === 0 ? 1 : 1 - open.length / families.length });
+      if (open.length === 0) break;
+      if (this.#timeLeft(SHORT_RUNS_END) <= 0) {
+        this.#isWhole = false;
+        break;
+      }
+      const tried = await this.#runAll(
+        open.map(({ family, next }) => choiceOf(family.kind, next)),
+        // a file may have fewer
+        Math.min(this.#requests, Math.max(SHORT_MIN, Math.round(this.#requests * SHORT_SHARE))),
+        SHORT_RUNS_END,
+      );
+      for (const [i, { family, next }] of open.entries()) {
+        const one = tried[i];
+        if (one?.meets === true) family.enough = next;
+        else if (one !== undefined) family.tooFew = next;
+      }
+    }
+    if (others.length > 0) (others as Family[]).push(...families);
+  }
+
+  /** Cost of the cheapest family that met the targets; Infinity for none. */
+  #cheapest(families: readonly Family[]): number {
+    const costs = families.flatMap(({ kind, enough }) =>
+      enough === undefined ? [] : [costOf(choiceOf(kind, enough), this.#question)],
+    );
+    return Math.min(Infinity, ...costs);
+  }
+
+  /** Number of instances that a family tries next; undefined where its search is over. */
+  #next({ kind, tooFew, enough, most, first }: Family, cheapest: number): number | undefined {
+    const isDear = (count: number): boolean => costOf(choiceOf(kind, count), this.#question) > cheapest;
+    if (enough !== undefined) {
+      // fewer instances may still be cheaper than the best, even where `enough` is not
+      if (enough - tooFew <= 1 || isDear(tooFew + 1)) return undefined;
+      return (tooFew + enough) >> 1;
+    }
+    const least = Math.max(tooFew + 1, kind.prefillShare > 0 ? 2 : 1);
+    if (least > most || isDear(least)) return undefined;
+    if (first !== undefined && first >= least) return isDear(first) ? undefined : first;
+    let next = Math.min(most, Math.max(least, 2 * tooFew));
+    while (next > least && isDear(next)) next--;
+    return next;
+  }
+
+  /** Kinds that may be cheaper than the best, on the machines that came nearest to the targets below its cost. */
+  #variants(families: readonly Family[], traffic: Traffic): Family[] {
+    const cheapest = this.#cheapest(families);
+    const nearest = (one: Family): number =>
+      Math.min(
+        ...this.#tried
+          .filter(({ trial, meets }) => !meets && isOf(one.kind, trial.choice))
+          .map(({ excess }) => excess),
+      );
+    const machines = families
+      .filter(({ kind, least }) => costOf(choiceOf(kind, least), this.#question) < cheapest)
+      .sort((a, b) => nearest(a) - nearest(b));
+    const { roles } = this.#question;
+    return machines.slice(0, VARIED_MACHINES).flatMap(({ kind, least, most }) => {
+      const kinds: Kind[] = engineVariants.map((engine) => ({ ...kind, ...engine }));
+      if (roles.includes('split')) {
+        for (const prefillShare of [0.25, 0.5]) kinds.push({ ...kind, prefillShare });
+      }
+      if (!traffic.sharesNothing) {
+        kinds.push({ ...kind, routing: 'prefix-and-load' });
+        for (const tiers of tierSizes(this.#question)) {
+          kinds.push({ ...kind, routing: 'prefix-and-load', eviction: 'hazard', ...tiers });
+        }
+      }
+      return kinds.flatMap((each): Family[] => {
+        // the largest number that is still cheaper goes first: if it fails, the kind cannot save anything
+        let first = most;
+        while (first > 0 && costOf(choiceOf(each, first), this.#question) >= cheapest) first--;
+        if (first < least) return [];
+        return [{ kind: each, tooFew: least - 1, least, enough: undefined, most: first, first }];
+      });
+    });
+  }
+
+  async #finals(families: readonly Family[]): Promise<Pick<Found, 'best' | 'onSeeds' | 'others'>> {
+    const { seed, seeds } = this.#question;
+    const passed: Tried[] = [];
+    const order = byCost(this.#question);
+    const candidates = families.flatMap(({ kind, enough, most }) =>
+      enough === undefined ? [] : [{ kind, count: enough, most }],
+    );
+    const otherSeeds = Array.from({ length: seeds }, (_, i) => seed + 1 + i);
+    for (let round = 0; round < FINAL_ROUNDS; round++) {
+      this.#tell({ stage: 'full runs', share: round / FINAL_ROUNDS });
+      const isLate = this.#timeLeft(FULL_RUNS_END) <= 0;
+      candidates.sort((a, b) => order(choiceOf(a.kind, a.count), choiceOf(b.kind, b.count)));
+      const [first] = passed.sort((a, b) => order(a.trial.choice, b.trial.choice));
+      const cheaper = candidates.filter(
+        ({ kind, count }) => first === undefined || order(choiceOf(kind, count), first.trial.choice) < 0,
+      );
+      if (isLate && cheaper.length > 0) this.#isWhole = false;
+      if (first !== undefined && (isLate || cheaper.length === 0)) {
+        const onSeeds = ended(
+          await this.#runAll([first.trial.choice], this.#requests, FULL_RUNS_END, otherSeeds),
+        );
+        passed.splice(passed.indexOf(first), 1);
+        if (onSeeds.every(({ meets }) => meets)) {
+          return { ...(await this.#sturdier(first, onSeeds)), others: passed };
+        }
+        const again = this.#again(families, first.trial.choice);
+        if (again.count <= again.most) candidates.push(again);
+        continue;
+      }
+      if (cheaper.length === 0 || isLate) break;
+      const taken = cheaper.slice(0, FINALISTS);
+      const tried = await this.#runAll(
+        taken.map(({ kind, count }) => choiceOf(kind, count)),
+        this.#requests,
+        FULL_RUNS_END,
+      );
+      for (const [i, one] of taken.entries()) {
+        const full = tried[i];
+        if (full === undefined) continue;
+        candidates.splice(candidates.indexOf(one), 1);
+        if (full.meets) passed.push(full);
+        else if (one.count < one.most) candidates.push({ ...one, count: one.count + 1 });
+      }
+    }
+    // without the time for a full run, what met the targets in a short one is the answer
+    const short = this.#tried.filter(({ trial, meets }) => {
+      return meets && candidates.some(({ kind, count }) => isSame(choiceOf(kind, count), trial.choice));
+    });
+    const [best] = this.#isWhole ? [] : short.sort((a, b) => order(a.trial.choice, b.trial.choice));
+    return { best, onSeeds: [], others: passed };
+  }
+
+  /** The same machines with another engine setting, where only that setting bears the spare load. */
+  async #sturdier(
+    best: Tried,
+    onSeeds: readonly Tried[],
+  ): Promise<{ best: Tried; onSeeds: readonly Tried[] }> {
+    const { trial } = best;
+    const same = { best, onSeeds };
+    if ((this.#traffic?.perS ?? 0) === 0 || this.#timeLeft(FULL_RUNS_END) <= 0) return same;
+    const others = engineVariants.map((engine) => ({ ...trial.choice, ...engine }));
+    const more = [trial.choice, ...others].map((choice) => ({ ...trial, choice, load: SPARE_LOAD }));
+    const [own, ...loaded] = await this.#trials.run(more, () => this.#timeLeft(FULL_RUNS_END));
+    if (own === undefined || own.meets) return same;
+    const better = loaded.find((one) => one?.meets === true);
+    if (better === undefined) return same;
+    const seeds = [this.#question.seed, ...onSeeds.map((one) => one.trial.seed)];
+    const again = await this.#runAll([better.trial.choice], this.#requests, FULL_RUNS_END, seeds);
+    const [first, ...rest] = ended(again);
+    const isSure = again.every((one) => one?.meets === true);
+    return isSure && first !== undefined ? { best: first, onSeeds: rest } : same;
+  }
+
+  /** The same kind with one instance more. */
+  #again(families: readonly Family[], choice: DeploymentChoice): { kind: Kind; count: number; most: number } {
+    const family = families.find(({ kind }) => isOf(kind, choice)) as Family;
+    return { kind: family.kind, count: choice.instances + 1, most: this.#mostOf(family.kind) };
+  }
+
+  #mostOf({ tensorParallel }: Kind): number {
+    return Math.floor(this.#question.maxGpus / tensorParallel);
+  }
+
+  async #runAll(
+    choices: readonly DeploymentChoice[],
+    requests: number,
+    end: number,
+    seeds: readonly number[] = [this.#question.seed],
+  ): Promise<(Tried | undefined)[]> {
+    const trials = choices.flatMap((choice) => seeds.map((seed) => ({ choice, requests, seed })));
+    const tried = await this.#trials.run(trials, () => this.#timeLeft(end));
+    this.#tried.push(...ended(tried));
+    if (tried.includes(undefined)) this.#isWhole = false;
+    return tried;
+  }
+}
+
+function ended(tried: readonly (Tried | undefined)[]): Tried[] {
+  return tried.filter((one) => one !== undefined);
+}
+
+function choiceOf({ prefillShare, ...kind }: Kind, instances: number): DeploymentChoice {
+  const prefill = prefillShare === 0 ? 0 : Math.max(1, Math.round(instances * prefillShare));
+  return { ...kind, instances, prefillInstances: Math.min(prefill, Math.max(0, instances - 1)) };
+}
+
+function isOf(kind: Kind, choice: DeploymentChoice): boolean {
+  return isSame(choiceOf(kind, choice.instances), choice);
+}
+
+function isSame(own: DeploymentChoice, choice: DeploymentChoice): boolean {
+  return (Object.keys(own) as (keyof DeploymentChoice)[]).every((name) => own[name] === choice[name]);
+}
+
+const noTiers = () => ofTiers('Gib', () => 0);
+
+/** All mixtures of lower tier sizes with at least one tier; a tier has a size only where the tier above it has one. */
+function tierSizes(question: CheckedQuestion): ReturnType<typeof noTiers>[] {
+  let mixtures = [noTiers()];
+  for (const [i, tier] of sizedTierNames.entries()) {
+    const above = sizedTierNames[i - 1];
+    mixtures = mixtures.flatMap((mixture) =>
+      question[`${tier}Gib`]
+        .filter((size) => size === 0 || above === undefined || mixture[`${above}Gib`] > 0)
+        .map((size) => ({ ...mixture, [`${tier}Gib`]: size })),
+    );
+  }
+  return mixtures.filter((mixture) => sizedTierNames.some((tier) => mixture[`${tier}Gib`] > 0));
+}

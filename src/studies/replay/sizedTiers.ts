@@ -1,0 +1,143 @@
+/**
+ * Tiers as commands and replays take them: a name, a number of blocks, a place. What a tier is asked by, its row says
+ * (`asked` of `TierRow`), so a tier that was registered is asked for like the tiers of this package.
+ */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import type { TierQuestion, TierRow } from '../../backends/tierRow.ts';
+import { type TierOptions, tierRows } from '../../backends/tierRows.ts';
+import { formatBytes } from '../../io/printing/text.ts';
+import { configError } from '../../runtime/errors.ts';
+import { type TierName, TOP } from '../../runtime/tier/tier.ts';
+
+/** Slots of a tier: a count, or 'all' for "as many as the trace needs" (last tier only). */
+export type BlockBudget = number | 'all';
+
+/** A tier that is on. A list of them goes from fast to slow, and the first is the top tier. */
+export interface SizedTier<Blocks extends BlockBudget = BlockBudget> {
+  readonly name: TierName;
+  readonly blocks: Blocks;
+  /** Where it lies, for a tier that has to lie somewhere. A directory exists, is writable, and is the caller's to remove. */
+  readonly place?: string;
+}
+
+interface AskedRow extends TierRow<TierOptions> {
+  readonly asked: TierQuestion<TierOptions>;
+}
+
+/** Rows that commands ask for, from fast to slow. */
+export function askedRows(): readonly AskedRow[] {
+  return tierRows.filter((row): row is AskedRow => row.asked !== undefined);
+}
+
+/** Whether the tier is asked for by its size alone, and so is part of every report. */
+export function isAlwaysAsked({ asked: { place } }: AskedRow): boolean {
+  return place === undefined || place.isDirectory;
+}
+
+/** The tiers below the top that commands ask for by size alone, from fast to slow. */
+export function lowerTiers(): readonly TierName[] {
+  return askedRows()
+    .filter(isAlwaysAsked)
+    .slice(1)
+    .map(({ name }) => name);
+}
+
+/** The option that says how large the tier is; its name for one that no command asks for. */
+export function sizeOption(name: TierName): string {
+  const asked = askedRows().find((row) => row.name === name)?.asked;
+  return asked === undefined ? name : `--${asked.size.option}`;
+}
+
+/** The options of commands, by what the library calls the fields that they set. */
+export function tierFieldOptions(): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    askedRows().flatMap(({ name, fieldNames, asked: { size, place } }) => {
+      const sized = `--${size.option}`;
+      const placed = place === undefined ? sized : `--${place.option}`;
+      const optionOf = (field: string): string => (field.endsWith('.capacityBytes') ? sized : placed);
+      const fields = Object.entries({ [`${name}.capacityBytes`]: '', ...fieldNames });
+      return [
+        [name, placed],
+        [`${name}.url`, placed],
+        ...fields.flatMap(([field, option]) => [
+          [field, optionOf(field)],
+          ...(option === '' ? [] : [[option, optionOf(field)]]),
+        ]),
+      ];
+    }),
+  );
+}
+
+/** What stores are opened with, or a runtime. @param bytesOf the size; 0 where a manager's configuration says it */
+export function tierOptionsOf<Tier extends SizedTier>(
+  tiers: readonly Tier[],
+  bytesOf: (tier: Tier) => number,
+): TierOptions {
+  const rows = askedRows();
+  return Object.assign(
+    {},
+    ...tiers.map((tier) => {
+      return rows.find(({ name }) => name === tier.name)?.asked.options(bytesOf(tier), tier.place ?? '');
+    }),
+  );
+}
+
+/**
+ * Most blocks of all tiers together. The manager needs some 60 bytes of memory for each, so this is about 1
+ * GB.
+ */
+export const maxBlocks: number = 2 ** 24;
+
+/**
+ * Refuses tiers that no machine could manage or address. What `all` comes to is not known yet.
+ * @throws {TierKVError} TKV_CONFIG naming the largest tier's option.
+ */
+export function requireHoldable(tiers: readonly SizedTier[], blockBytes: number): void {
+  let total = 0;
+  let largest: SizedTier<number> = { name: tiers[TOP].name, blocks: 0 };
+  for (const { name, blocks } of tiers) {
+    if (blocks === 'all') continue;
+    total += blocks;
+    if (blocks > largest.blocks) largest = { name, blocks };
+  }
+  const { blocks } = largest;
+  const option = sizeOption(largest.name);
+  if (total > maxBlocks) {
+    const problem = `is ${blocks}, and all tiers together would have ${total} blocks, more than ${maxBlocks}`;
+    throw configError(
+      option,
+      problem,
+      `Lower ${option}; larger blocks (--block-bytes) hold as much in fewer.`,
+    );
+  }
+  if (blocks * blockBytes > Number.MAX_SAFE_INTEGER) {
+    const problem = `makes ${blocks} blocks of ${blockBytes} bytes, more than can be addressed`;
+    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+  }
+}
+
+/**
+ * Refuses tiers of real bytes that this machine has no room for: of host memory, and of files. A directory that is not
+ * named is one of the system's for temporary files.
+ * @throws {TierKVError} TKV_CONFIG naming the option.
+ */
+export function requireRoom(tiers: readonly SizedTier[], blockBytes: number): void {
+  const rows = askedRows();
+  for (const { name, blocks, place } of tiers) {
+    const row = rows.find((each) => each.name === name);
+    if (row === undefined || blocks === 'all') continue;
+    const require = (bytes: number, where: string): void => {
+      if (blocks * blockBytes <= bytes) return;
+      const option = sizeOption(name);
+      const problem = `asks for ${formatBytes(blocks * blockBytes)}, and ${where} ${formatBytes(bytes)}`;
+      throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+    };
+    if (row.isHostMemory === true) require(os.totalmem(), 'this machine has a memory of');
+    if (row.asked.place?.isDirectory !== true) continue;
+    const dir = place ?? os.tmpdir();
+    const { bavail, bsize } = fs.statfsSync(dir);
+    require(bavail * bsize, `${dir} has free`);
+  }
+}
