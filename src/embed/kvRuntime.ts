@@ -17,7 +17,7 @@ import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import type { CacheExplanation } from '../observe/explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
-import { inputError, requireInteger } from '../runtime/errors.ts';
+import { described, inputError, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type BlockTable,
@@ -39,7 +39,6 @@ import {
 } from '../runtime/index.ts';
 import { managerObserverNames } from '../runtime/manager/observer.ts';
 import {
-  described,
   optionNames,
   requireFlag,
   requireFunction,

@@ -11,7 +11,7 @@
 import { runningClock } from '../backends/runningClock.ts';
 import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
 import { idInUse } from '../runtime/batching/scheduler.ts';
-import { configError, inputError } from '../runtime/errors.ts';
+import { configError, described, inputError } from '../runtime/errors.ts';
 import {
   type AbortResult,
   type ComputeEstimate,
@@ -28,7 +28,8 @@ import {
   type StepPlan,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
@@ -184,7 +185,7 @@ export class KVScheduler {
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
-    requireShapes({ ranks }, { ranks: ['object'] });
+    checkInputs({ ranks }, { ranks: is.list(is.object()) });
     this.#asking.rank(ranks, (others) => this.#asOneCall((nowUs) => this.#scheduler.rerank(others, nowUs)));
     this.#tellNews();
   }

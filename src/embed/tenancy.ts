@@ -4,7 +4,7 @@
  * tenants not met for long are given up and made again when they come back.
  */
 
-import { configError, inputError, type TierKVError } from '../runtime/errors.ts';
+import { configError, described, inputError, type TierKVError } from '../runtime/errors.ts';
 import {
   elementAt,
   KeyChain,
@@ -12,8 +12,9 @@ import {
   type KeyNamespace,
   type RequestExtras,
 } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
-import { described, requireShapes, requireText } from '../runtime/options.ts';
+import { checkInputs, requireText } from '../runtime/options.ts';
 import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
@@ -243,7 +244,7 @@ export class SharingGroups {
    * @throws TKV_CONFIG for a tenant in two groups, or an empty group
    */
   constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
-    requireShapes({ groups }, { groups: 'object?' });
+    checkInputs({ groups }, { groups: is.optional(is.object()) });
     for (const [name, tenants] of Object.entries(groups)) {
       const field = `sharingGroups.${name}`;
       if (!Array.isArray(tenants) || tenants.length === 0) {

@@ -9,6 +9,7 @@ import type { OpenedTier } from '../backends/tierRow.ts';
 import type { TierOptions } from '../backends/tierRows.ts';
 import {
   configError,
+  described,
   nearestName,
   requireFinite,
   requireInteger,
@@ -25,7 +26,7 @@ import {
   type TierStore,
   tierName,
 } from '../runtime/index.ts';
-import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
 import { classifierOptionsNames, classifierOptionsOf } from '../views/hotColdClassifier.ts';
 import {
   checkMigratorOptions,

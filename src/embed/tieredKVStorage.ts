@@ -11,7 +11,7 @@
  *     const [bytes] = await storage.readBlocks(blocks, 'ddr');   // they lie in host memory now
  */
 
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   boxBytes,
   countRuns,
@@ -27,7 +27,8 @@ import {
   valuesPerCopyRun,
   writeCopyRuns,
 } from '../runtime/index.ts';
-import { described, requireShapes, requireText } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, requireText } from '../runtime/options.ts';
 import {
   type CommitOptions,
   type KVBlockDescriptor,
@@ -107,7 +108,7 @@ export class TieredKVStorage implements AsyncDisposable {
    * TKV_FULL for one that got no place, TKV_DEVICE
    */
   async writeBlocks(data: readonly Uint8Array[], blocks: readonly KVBlockDescriptor[]): Promise<void> {
-    requireShapes({ data, blocks }, { data: ['bytes'], blocks: ['object'] });
+    checkInputs({ data, blocks }, { data: is.list(is.bytes()), blocks: is.list(is.object()) });
     this.#tell();
     if (data.length !== blocks.length) {
       throw inputError('data', `has ${data.length} parts for ${blocks.length} blocks. Give one for each.`);
@@ -126,7 +127,7 @@ export class TieredKVStorage implements AsyncDisposable {
    * @throws TKV_UNKNOWN_ID, TKV_STATE for a part below HBM or lost, TKV_DEVICE when no device is to be had
    */
   async ready(blocks: readonly KVBlockDescriptor[]): Promise<DeviceBlockTable> {
-    requireShapes({ blocks }, { blocks: ['object'] });
+    checkInputs({ blocks }, { blocks: is.list(is.object()) });
     this.#tell();
     for (const block of blocks) this.pool.requireHeld(block);
     const { keeper, stores, pool } = this.#open;
@@ -175,7 +176,7 @@ export class TieredKVStorage implements AsyncDisposable {
     blocks: readonly KVBlockDescriptor[],
     targetTier: StorageTier = 'hbm',
   ): Promise<Uint8Array[]> {
-    requireShapes({ blocks }, { blocks: ['object'] });
+    checkInputs({ blocks }, { blocks: is.list(is.object()) });
     const nowUs = this.#tell();
     const { tier } = this.pool.tiers[this.#positionOf(targetTier)];
     for (const block of blocks) this.pool.requireHeld(block);
@@ -245,7 +246,7 @@ export class TieredKVStorage implements AsyncDisposable {
     plans: readonly MigrationPlan[],
     blocks: readonly KVBlockDescriptor[],
   ): Promise<readonly MigrationResult[]> {
-    requireShapes({ plans, blocks }, { plans: ['object'], blocks: ['object'] });
+    checkInputs({ plans, blocks }, { plans: is.list(is.object()), blocks: is.list(is.object()) });
     const nowUs = this.#tell();
     return new Promise((ended) => this.migrator.executeMigration(plans, blocks, nowUs, ended));
   }
@@ -256,7 +257,7 @@ export class TieredKVStorage implements AsyncDisposable {
     blocks: readonly KVBlockDescriptor[],
     overlapCompute = true,
   ): Promise<readonly MigrationResult[]> {
-    requireShapes({ plans, blocks }, { plans: ['object'], blocks: ['object'] });
+    checkInputs({ plans, blocks }, { plans: is.list(is.object()), blocks: is.list(is.object()) });
     const nowUs = this.#tell();
     return new Promise((ended) =>
       this.migrator.executeMigrationAsync(plans, blocks, nowUs, overlapCompute, ended),

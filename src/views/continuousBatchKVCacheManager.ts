@@ -4,7 +4,8 @@
  */
 
 import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireFlag, requireOptions, requireShapes, requireText } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions, requireText } from '../runtime/options.ts';
 
 export class CachePage {
   readonly pageIndex: number;
@@ -88,7 +89,7 @@ export interface Compaction {
 }
 
 export function compact(placement: BlockPlacement): Compaction {
-  requireShapes({ placement }, { placement: { movableBlocks: 'function' } });
+  checkInputs({ placement }, { placement: is.fields({ movableBlocks: is.func() }) });
   const { blocksPerPage } = placement;
   const emptied = new Set<number>();
   let room = placement.freeOnUsedPages();
@@ -218,7 +219,10 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
 
   /** @throws TKV_CONFIG with the field at fault, also if a page and a block of the cache differ in size */
   constructor(cache: IPagedAttentionCache<unknown, unknown>, config: KVCacheConfiguration = {}) {
-    requireShapes({ cache, config }, { cache: { allocateBlock: 'function' }, config: 'object?' });
+    checkInputs(
+      { cache, config },
+      { cache: is.fields({ allocateBlock: is.func() }), config: is.optional(is.object()) },
+    );
     this.config = resolveCacheConfiguration(config);
     const { pageBytes, pageSizeTokens } = this.config;
     if (pageBytes !== cache.blockBytes) {

@@ -9,9 +9,10 @@
  */
 
 import { inputError, TierKVError } from '../runtime/errors.ts';
+import * as is from '../runtime/kinds.ts';
 import type { ManagerListener } from '../runtime/manager/core.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
-import { requireShapes } from '../runtime/options.ts';
+import { checkInputs } from '../runtime/options.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import {
   linkName,
@@ -64,7 +65,10 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
 
   /** @throws TKV_CONFIG for shares out of order, or a threshold out of range */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
-    requireShapes({ port, options }, { port: { pressure: 'function' }, options: 'object?' });
+    checkInputs(
+      { port, options },
+      { port: is.fields({ pressure: is.func() }), options: is.optional(is.object()) },
+    );
     this.classifier = new HotColdClassifier(classifierOptionsOf(requireMigratorOptions(options)));
     this.#port = port;
     this.#thresholds = thresholdsOf(options);
@@ -271,7 +275,7 @@ export class BlockMoves {
   readonly #waiting: Map<string, ((end: MoveEnd) => void)[]> = new Map();
 
   constructor(manager: KVManager) {
-    requireShapes({ manager }, { manager: { move: 'function' } });
+    checkInputs({ manager }, { manager: is.fields({ move: is.func() }) });
     this.#manager = manager;
   }
 
@@ -383,7 +387,10 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
 
   /** @param moves gets the ends of moves from the manager's listener */
   constructor(manager: KVManager, moves: BlockMoves) {
-    requireShapes({ manager, moves }, { manager: { cachedBlocks: 'function' }, moves: { move: 'function' } });
+    checkInputs(
+      { manager, moves },
+      { manager: is.fields({ cachedBlocks: is.func() }), moves: is.fields({ move: is.func() }) },
+    );
     this.#manager = manager;
     this.#moves = moves;
     this.tiers = manager.config.tiers.map(({ tier, capacityBytes }) => ({ tier, capacityBytes }));

@@ -4,7 +4,7 @@
  * KV into.
  */
 
-import { configError, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
+import { configError, described, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
 import type { EvictionChoice } from '../runtime/eviction/evictionPolicy.ts';
 import {
   Granularity,
@@ -23,7 +23,7 @@ import {
 } from '../runtime/geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 import type { ClassifierOptions } from './hotColdClassifier.ts';
 

@@ -17,8 +17,9 @@ import {
   TierKVError,
   tierName,
 } from '../../runtime/index.ts';
+import * as is from '../../runtime/kinds.ts';
 import { DecisionOp as Decision } from '../../runtime/log/decisionSink.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
 import {
   type BlockLife,
@@ -107,9 +108,14 @@ export class LogExplainer {
     follow?: Uint32Array,
     bounds: HistoryBounds = logBounds,
   ) {
-    requireShapes(
+    checkInputs(
       { lines, path, follow, bounds },
-      { lines: 'iterable', path: 'name', follow: 'bytes?', bounds: 'object?' },
+      {
+        lines: is.iterable(),
+        path: is.name(),
+        follow: is.optional(is.bytes()),
+        bounds: is.optional(is.object()),
+      },
     );
     this.#path = path;
     const log = new LogReader(path);

@@ -3,7 +3,8 @@
  * with bad outcomes, and decisions. The same run gives the same text.
  */
 
-import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { TargetsByClass } from '../../sim/metrics/statistics.ts';
 import type { RawMetrics } from './fitness/rawMetrics.ts';
 import { type Anomaly, severities } from './trace/anomalies.ts';
@@ -517,14 +518,22 @@ interface Section {
 }
 
 export function summarise(facts: RunFacts, config: SummaryConfig = defaultSummary): string {
-  requireShapes(
+  checkInputs(
     { facts },
-    { facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' } },
+    {
+      facts: is.fields({
+        caseId: is.text(),
+        policyId: is.text(),
+        requests: is.array(),
+        anomalies: is.array(),
+        regrets: is.array(),
+      }),
+    },
   );
   requireOptions(config, summaryConfigNames, 'config');
   oneOf('strategy', config.strategy, summaryStrategies);
-  requireShapes(config, { maxTokens: 'number', focusAreas: ['text'], includeExamples: 'flag' });
-  requireShapes(config, { includeCounters: 'flag' });
+  checkInputs(config, { maxTokens: is.number(), focusAreas: is.list(is.text()), includeExamples: is.flag() });
+  checkInputs(config, { includeCounters: is.flag() });
   const issues = issuesOf(facts).filter(
     ({ slot }) => config.focusAreas.length === 0 || config.focusAreas.includes(slot),
   );

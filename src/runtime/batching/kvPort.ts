@@ -5,9 +5,10 @@
 
 import { requireInteger } from '../errors.ts';
 import type { BlockKeys } from '../keys/keyChain.ts';
+import * as is from '../kinds.ts';
 import type { KVManager } from '../manager/manager.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
-import { optionNames, requireOptions, requireShapes } from '../options.ts';
+import { checkInputs, optionNames, requireOptions } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import { TOP } from '../tier/tier.ts';
 
@@ -112,9 +113,9 @@ export class ManagerPort implements KVPort {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(manager: KVManager, config: ManagerPortConfig) {
-    requireShapes(
+    checkInputs(
       { manager, config },
-      { manager: { lookup: 'function' }, config: { blockTokens: 'number' } },
+      { manager: is.fields({ lookup: is.func() }), config: is.fields({ blockTokens: is.number() }) },
     );
     requireOptions(config, managerPortConfigNames, 'config', 'TKV_CONFIG');
     const { unitBytes, tiers } = manager.config;

@@ -10,19 +10,20 @@
  */
 
 import { configError, invariant, requireInteger } from '../errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../options.ts';
 import { type KVLayout, requireKVLayout } from './layout.ts';
 
 /** What callers must pass, by the names of parameters. */
-const shapes = {
-  layout: { valueDim: 'number', version: 'number' },
-  box: { layerStart: 'number', layerEnd: 'number' },
-  tokenStart: 'number',
-  tokenEnd: 'number',
-  axis: 'text',
-  at: 'number',
-  spec: { granularity: 'number', layerStart: 'number' },
-} as const;
+const inputs = {
+  layout: is.fields({ valueDim: is.number(), version: is.number() }),
+  box: is.fields({ layerStart: is.number(), layerEnd: is.number() }),
+  tokenStart: is.number(),
+  tokenEnd: is.number(),
+  axis: is.text(),
+  at: is.number(),
+  spec: is.fields({ granularity: is.number(), layerStart: is.number() }),
+};
 
 export interface KVBox {
   readonly layerStart: number;
@@ -64,7 +65,7 @@ function requireRange(field: string, start: number, end: number, limit: number):
 
 /** @throws TKV_CONFIG naming the range that is empty, reversed, fractional or outside the layout. */
 export function requireBox(layout: KVLayout, box: KVBox): KVBox {
-  requireShapes({ layout, box }, shapes);
+  checkInputs({ layout, box }, inputs);
   requireRange('layer', box.layerStart, box.layerEnd, layout.layers);
   requireRange('head', box.headStart, box.headEnd, layout.kvHeads);
   requireRange(
@@ -78,7 +79,7 @@ export function requireBox(layout: KVLayout, box: KVBox): KVBox {
 
 /** All layers and heads of `layout` over tokens [tokenStart, tokenEnd). */
 export function tokenBox(layout: KVLayout, tokenStart: number, tokenEnd: number): KVBox {
-  requireShapes({ layout, tokenStart, tokenEnd }, shapes);
+  checkInputs({ layout, tokenStart, tokenEnd }, inputs);
   return requireBox(layout, {
     layerStart: 0,
     layerEnd: layout.layers,
@@ -191,7 +192,7 @@ const splitSides = {
  * @throws TKV_CONFIG when `at` would leave one side empty.
  */
 export function split(box: KVBox, axis: Axis, at: number): readonly [KVBox, KVBox] {
-  requireShapes({ box, axis, at }, shapes);
+  checkInputs({ box, axis, at }, inputs);
   requireInteger('at', at, box[`${axis}Start`] + 1, box[`${axis}End`] - 1);
   return splitSides[axis](box, at);
 }
@@ -350,7 +351,7 @@ export function unitAt(spec: UnitSpec, layer: number, head: number, token: numbe
  * @throws TKV_CONFIG when the box reaches outside the spec's region.
  */
 export function cover(layout: KVLayout, spec: UnitSpec, box: KVBox): CoveringUnit[] {
-  requireShapes({ layout, spec, box }, shapes);
+  checkInputs({ layout, spec, box }, inputs);
   requireBox(layout, box);
   if (!contains({ ...spec, tokenStart: 0, tokenEnd: box.tokenEnd }, box)) {
     throw configError(

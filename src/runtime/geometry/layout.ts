@@ -13,15 +13,9 @@
  * look alike).
  */
 
-import { configError, requireInteger, TierKVError } from '../errors.ts';
-import {
-  described,
-  optionNames,
-  requireArray,
-  requireObject,
-  requireOptions,
-  requireShapes,
-} from '../options.ts';
+import { configError, described, requireInteger, TierKVError } from '../errors.ts';
+import * as is from '../kinds.ts';
+import { checkInputs, optionNames, requireArray, requireObject, requireOptions } from '../options.ts';
 
 /** Bytes of one element. Formats of equal width but other meaning are different types. */
 export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
@@ -160,7 +154,10 @@ export function requirePairedLayout(layout: KVLayout, what: string, field = 'lay
 
 /** What `kvLayout` made. @throws TKV_CONFIG for anything else, such as the plain settings of a layout */
 export function requireKVLayout(layout: KVLayout, field = 'layout'): KVLayout {
-  requireShapes({ layout, field }, { layout: { valueDim: 'number', version: 'number' }, field: 'text?' });
+  checkInputs(
+    { layout, field },
+    { layout: is.fields({ valueDim: is.number(), version: is.number() }), field: is.optional(is.text()) },
+  );
   requireObject(layout, field, 'TKV_CONFIG');
   const missing = kvLayoutNames.find((name) => layout[name as keyof KVLayout] === undefined);
   if (missing === undefined) return layout;
@@ -189,7 +186,7 @@ const fingerprintFields = [
  * into every key and every record.
  */
 export function layoutFingerprint(layout: KVLayout): string {
-  requireShapes({ layout }, { layout: { valueDim: 'number', version: 'number' } });
+  checkInputs({ layout }, { layout: is.fields({ valueDim: is.number(), version: is.number() }) });
   const fields = fingerprintFields.map((field) => `${field}=${layout[field]}`);
   // Only where they differ, so that layouts of equal widths keep the fingerprint that they have always had.
   if (layout.valueDim !== layout.headDim) fields.push(`valueDim=${layout.valueDim}`);
@@ -199,9 +196,13 @@ export function layoutFingerprint(layout: KVLayout): string {
 
 /** @throws TKV_MISMATCH naming the first field in which a stored fingerprint differs from `layout`. */
 export function requireLayout(layout: KVLayout, storedFingerprint: string, path?: string): void {
-  requireShapes(
+  checkInputs(
     { layout, storedFingerprint, path },
-    { layout: { valueDim: 'number', version: 'number' }, storedFingerprint: 'text', path: 'name?' },
+    {
+      layout: is.fields({ valueDim: is.number(), version: is.number() }),
+      storedFingerprint: is.text(),
+      path: is.optional(is.name()),
+    },
   );
   const expected = layoutFingerprint(layout).split(' ');
   const stored = storedFingerprint.split(' ');

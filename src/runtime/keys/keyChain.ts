@@ -10,10 +10,11 @@
  * number of sequences.
  */
 
-import { configError, invariant, requireInteger, TierKVError } from '../errors.ts';
+import { configError, described, invariant, requireInteger, TierKVError } from '../errors.ts';
 import { Granularity, granularityNames, type UnitSpec, unitBox, unitSpec } from '../geometry/box.ts';
 import { type KVLayout, layoutFingerprint, requireKVLayout } from '../geometry/layout.ts';
-import { described, optionNames, requireObject, requireOptions, requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { checkInputs, optionNames, requireObject, requireOptions } from '../options.ts';
 import {
   blake2s,
   compress,
@@ -390,7 +391,7 @@ const secretKeyBytesMin = 16;
 
 /** Tokens that one key of the namespace covers. */
 function tokensPerKey(namespace: KeyNamespace): number {
-  requireShapes({ namespace }, { namespace: { layout: 'object' } });
+  checkInputs({ namespace }, { namespace: is.fields({ layout: is.object() }) });
   return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
 }
 
@@ -399,7 +400,7 @@ function tokensPerKey(namespace: KeyNamespace): number {
  * @throws TKV_CONFIG naming the field that is missing or malformed.
  */
 export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
-  requireShapes({ namespace }, { namespace: 'object' });
+  checkInputs({ namespace }, { namespace: is.object() });
   const { layout, unitInRange = 0, extras = {} } = namespace;
   requireKVLayout(layout);
   requireObject(extras, 'extras', 'TKV_CONFIG');
@@ -642,9 +643,9 @@ function requestExtras(
   tokensPerKey: number,
   field = 'extras',
 ): ReadonlyMap<number, Uint8Array> {
-  requireShapes(
+  checkInputs(
     { extras, tokensPerKey, field },
-    { extras: 'object', tokensPerKey: 'number', field: 'text?' },
+    { extras: is.object(), tokensPerKey: is.number(), field: is.optional(is.text()) },
   );
   requireObject(extras, field);
   const writers = new Map<number, CanonicalWriter>();

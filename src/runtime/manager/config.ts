@@ -4,10 +4,10 @@
  * still take a load.
  */
 
-import { configError, requireFraction, requireInteger } from '../errors.ts';
+import { configError, described, requireFraction, requireInteger } from '../errors.ts';
 import type { EvictionChoice } from '../eviction/evictionPolicy.ts';
 import { defaultEviction, resolvePolicy } from '../eviction/registry.ts';
-import { described, oneOf, optionNames, requireOptions } from '../options.ts';
+import { oneOf, optionNames, requireOptions } from '../options.ts';
 import { type UseRates, useRates } from '../tables/contentTable.ts';
 import { type PoolShape, poolShape } from '../tables/slotPool.ts';
 import type { TableMemory } from '../tables/tableMemory.ts';

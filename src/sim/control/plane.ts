@@ -4,7 +4,9 @@
  */
 
 import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes, type Shape } from '../../runtime/options.ts';
+import type { Kind } from '../../runtime/kinds.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
@@ -86,11 +88,11 @@ export function checkControl(config: Partial<ControlConfig>): ControlConfig {
   requireOptions(config, controlNames, 'config', 'TKV_CONFIG', ['gateway']);
   const whole = { ...defaultControl, ...config };
   const { signals, shadow, history } = whole;
-  const choice: Shape = { policy: 'text' };
-  requireShapes(whole, { admission: choice, priority: choice, routing: choice, decider: choice });
+  const choice: Kind<object> = is.fields({ policy: is.text() });
+  checkInputs(whole, { admission: choice, priority: choice, routing: choice, decider: choice });
   const optional = ['prefillRouting', 'decodeRouting', 'gateway'] as const;
   const chosen = optional.filter((name) => (whole[name] ?? null) !== null);
-  requireShapes(whole, Object.fromEntries(chosen.map((name) => [name, choice])));
+  checkInputs(whole, Object.fromEntries(chosen.map((name) => [name, choice])));
   requireOptions(signals, signalNames, 'signals', 'TKV_CONFIG');
   requireOptions(shadow, shadowOptionNames, 'shadow', 'TKV_CONFIG');
   requireOptions(history, historyNames, 'history', 'TKV_CONFIG');
@@ -214,7 +216,10 @@ export class PolicyControlPlane implements ControlPlane {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: Partial<ControlConfig>, world: ControlWorld) {
-    requireShapes({ config, world }, { config: 'object', world: { key: 'bigint', blockTokens: 'number' } });
+    checkInputs(
+      { config, world },
+      { config: is.object(), world: is.fields({ key: is.bigint(), blockTokens: is.number() }) },
+    );
     this.config = checkControl(config);
     this.#world = world;
     this.#policies = new PlanePolicies(this.config, world);

@@ -5,7 +5,8 @@
  */
 
 import { configError, nearestName, type TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { GoRandom, partitionSeed } from '../random/goRand.ts';
 import { type ArrivalSpec, arrivalSampler } from '../random/samplers.ts';
 import { importedRequest, ownTokens, traceOrigin } from './importers.ts';
@@ -34,7 +35,10 @@ export function* azureRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
+  checkInputs(
+    { lines, file, taken },
+    { lines: is.iterable(), file: is.name(), taken: is.optional(is.object()) },
+  );
   let columns: readonly number[] = [];
   const times = new DateTimes('TIMESTAMP', taken);
   let index = 0;
@@ -167,9 +171,17 @@ export function* lengthFileRequests(
   file: string,
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  checkInputs(
+    { lines, file, options },
+    { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
+  );
   requireOptions(options, lengthFileOptionsNames, 'options');
-  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
+  checkInputs(options, {
+    rate: is.optional(is.number()),
+    arrival: is.optional(is.object()),
+    seed: is.optional(is.bigint()),
+    taken: is.optional(is.object()),
+  });
   const { rate, taken = new TakenColumns() } = options;
   let input = -1;
   let output = -1;
@@ -391,7 +403,10 @@ export function* burstRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
+  checkInputs(
+    { lines, file, taken },
+    { lines: is.iterable(), file: is.name(), taken: is.optional(is.object()) },
+  );
   let columns: readonly number[] = [];
   let session = -1;
   const times = new UnitTimes('Timestamp', 's', taken);
@@ -464,7 +479,7 @@ export interface ColumnMapping {
  * @throws {TierKVError} TKV_CONFIG for an unknown part, a missing one, or arrivals without a unit.
  */
 export function parseColumnMapping(text: string): ColumnMapping {
-  requireShapes({ text }, { text: 'text' });
+  checkInputs({ text }, { text: is.text() });
   const refuse = (problem: string, remedy: string): TierKVError => configError('columns', problem, remedy);
   const columns = new Map<MappedPart, string>();
   let unit: MappedUnit | undefined;
@@ -514,12 +529,22 @@ export function* mappedRequests(
   mapping: ColumnMapping,
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes(
+  checkInputs(
     { lines, file, mapping, options },
-    { lines: 'iterable', file: 'name', mapping: { columns: 'map' }, options: 'object?' },
+    {
+      lines: is.iterable(),
+      file: is.name(),
+      mapping: is.fields({ columns: is.map() }),
+      options: is.optional(is.object()),
+    },
   );
   requireOptions(options, lengthFileOptionsNames, 'options');
-  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
+  checkInputs(options, {
+    rate: is.optional(is.number()),
+    arrival: is.optional(is.object()),
+    seed: is.optional(is.bigint()),
+    taken: is.optional(is.object()),
+  });
   const { rate, taken = new TakenColumns() } = options;
   const { unit } = mapping;
   const at = new Map<MappedPart, number>();

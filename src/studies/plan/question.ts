@@ -5,7 +5,8 @@
 
 import { loadHardware, loadModel, modelDefaults } from '../../io/files/dataFiles.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
 import {
@@ -93,7 +94,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const { name } = loadModel(model);
   requireWorkload(workload);
   requireTargets(targets);
-  requireShapes({ prices }, { prices: 'object?' });
+  checkInputs({ prices }, { prices: is.optional(is.object()) });
   if (prices !== undefined) for (const [gpu, usd] of Object.entries(prices)) requireUsd(`prices.${gpu}`, usd);
   const priced = prices === undefined ? [] : Object.keys(prices);
   const gpus = question.gpus ?? (priced.length > 0 ? priced : [modelDefaults(name)?.gpu ?? 'H100']);
