@@ -16,7 +16,6 @@
 import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import type { CacheExplanation } from '../observe/explain/explanation.ts';
-import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import { described, inputError, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
@@ -627,7 +626,6 @@ export class KVRuntime implements AsyncDisposable {
    */
   scheduler(config: KVSchedulerConfig = {}): KVScheduler {
     this.#requireOpen();
-    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
     if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
       throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
     }

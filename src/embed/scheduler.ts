@@ -9,7 +9,7 @@
  */
 
 import { runningClock } from '../backends/runningClock.ts';
-import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
+import { resolveSchedulerConfig, schedulerConfig } from '../runtime/batching/config.ts';
 import { idInUse } from '../runtime/batching/scheduler.ts';
 import { configError, described, inputError } from '../runtime/errors.ts';
 import {
@@ -77,12 +77,12 @@ export class KVScheduler {
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');
     }
-    if (config.preemption === 'restart') {
+    const { preemption, publish } = schedulerConfig.read(config, 'config');
+    if (preemption === 'restart') {
       const problem = "is 'restart', which would generate tokens again that were handed out";
       throw configError('preemption', problem, "Use 'recompute' or 'offload'.");
     }
-    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
-    if ((config as SchedulerConfig).publish === 'whenPlanned') {
+    if (publish === 'whenPlanned') {
       const problem = "is 'whenPlanned', but digests are taken behind the step's kernels";
       throw configError('publish', problem, 'Leave it out.');
     }

@@ -18,7 +18,7 @@ import {
   TierKVError,
 } from './errors.ts';
 
-export interface Kind<out Value> {
+export interface ValueKind<out Value> {
   /**
    * The value, as what it is.
    * @param code of the error, `TKV_INPUT` if left out; numbers out of range and unknown names are `TKV_CONFIG` always
@@ -30,7 +30,7 @@ export interface Kind<out Value> {
 
 /** What may be left out, which is the same as `undefined`. */
 export interface Optional<out Value> {
-  readonly kind: Kind<Value>;
+  readonly kind: ValueKind<Value>;
   readonly mayBeLeftOut: true;
 }
 
@@ -39,9 +39,12 @@ export interface Defaulted<out Value> extends Optional<Value> {
   readonly byDefault: Value;
 }
 
-export function optional<Value>(kind: Kind<Value>): Optional<Value>;
-export function optional<Value>(kind: Kind<Value>, byDefault: NoInfer<Value>): Defaulted<Value>;
-export function optional<Value>(kind: Kind<Value>, byDefault?: Value): Optional<Value> | Defaulted<Value> {
+export function optional<Value>(kind: ValueKind<Value>): Optional<Value>;
+export function optional<Value>(kind: ValueKind<Value>, byDefault: NoInfer<Value>): Defaulted<Value>;
+export function optional<Value>(
+  kind: ValueKind<Value>,
+  byDefault?: Value,
+): Optional<Value> | Defaulted<Value> {
   return byDefault === undefined ? { kind, mayBeLeftOut: true } : { kind, mayBeLeftOut: true, byDefault };
 }
 
@@ -50,7 +53,7 @@ function kindOf<Value>(
   words: string,
   holds: (value: unknown) => boolean,
   remedy: string = `Pass ${words}.`,
-): Kind<Value> {
+): ValueKind<Value> {
   return {
     read(value, field, code = 'TKV_INPUT') {
       if (holds(value)) return value as Value;
@@ -71,7 +74,7 @@ const isName = (value: unknown): boolean => typeof value === 'string' && value !
 
 // One object a kind, so that a call which names its kinds makes none.
 
-const anyValue: Kind<never> = { read: (value) => value as never };
+const anyValue: ValueKind<never> = { read: (value) => value as never };
 const anyText = kindOf<string>('text', isText);
 const anyName = kindOf<string>('text that is not empty', isName);
 const anyNumber = kindOf<number>('a number', (value) => typeof value === 'number' && !Number.isNaN(value));
@@ -96,42 +99,42 @@ const abortSignal = kindOf<AbortSignal>(
   'an AbortSignal',
   (value) => isObject(value) && 'aborted' in value && 'throwIfAborted' in value,
 );
-const aPositive: Kind<number> = { read: (value, field) => requirePositive(field, value as number) };
-const aFinite: Kind<number> = { read: (value, field) => requireFinite(field, value as number) };
-const aFraction: Kind<number> = { read: (value, field) => requireFraction(field, value as number) };
+const aPositive: ValueKind<number> = { read: (value, field) => requirePositive(field, value as number) };
+const aFinite: ValueKind<number> = { read: (value, field) => requireFinite(field, value as number) };
+const aFraction: ValueKind<number> = { read: (value, field) => requireFraction(field, value as number) };
 
 /** Anything: what takes the value checks it. */
-export const passed = <Value>(): Kind<Value> => anyValue;
+export const passed = <Value>(): ValueKind<Value> => anyValue;
 
-export const text = (): Kind<string> => anyText;
+export const text = (): ValueKind<string> => anyText;
 
 /** Text that is not empty. @param remedy what to pass, as a sentence */
-export const name = (remedy?: string): Kind<string> =>
+export const name = (remedy?: string): ValueKind<string> =>
   remedy === undefined ? anyName : kindOf('text', isName, remedy);
 
 /** Any number but NaN. */
-export const number = (): Kind<number> => anyNumber;
+export const number = (): ValueKind<number> => anyNumber;
 
 /** @param least @param most both inclusive */
-export const integer = (least: number, most?: number): Kind<number> => ({
-  read: (value, field) => requireInteger(field, value as number, least, most),
+export const integer = <Value extends number>(least: number, most?: number): ValueKind<Value> => ({
+  read: (value, field) => requireInteger(field, value as Value, least, most) as Value,
 });
 
 /** A finite number above 0. */
-export const positive = (): Kind<number> => aPositive;
+export const positive = (): ValueKind<number> => aPositive;
 
 /** A finite number of at least 0. */
-export const finite = (): Kind<number> => aFinite;
+export const finite = (): ValueKind<number> => aFinite;
 
 /** A number from 0 to 1. */
-export const fraction = (): Kind<number> => aFraction;
+export const fraction = (): ValueKind<number> => aFraction;
 
-export const bigint = (): Kind<bigint> => anyBigint;
+export const bigint = (): ValueKind<bigint> => anyBigint;
 
-export const flag = (): Kind<boolean> => trueOrFalse;
+export const flag = (): ValueKind<boolean> => trueOrFalse;
 
 /** One of the names; an error has the nearest. */
-export const oneOf = <Name extends string>(names: readonly Name[]): Kind<Name> => ({
+export const oneOf = <Name extends string>(names: readonly Name[]): ValueKind<Name> => ({
   read(value, field) {
     if (names.includes(value as Name)) return value as Name;
     const nearest = typeof value === 'string' ? nearestName(value, names) : undefined;
@@ -145,11 +148,11 @@ export const oneOf = <Name extends string>(names: readonly Name[]): Kind<Name> =
 });
 
 /** An array whose elements are checked by what takes them. @param remedy what to pass, as a sentence */
-export const array = <Value extends readonly unknown[]>(remedy?: string): Kind<Value> =>
+export const array = <Value extends readonly unknown[]>(remedy?: string): ValueKind<Value> =>
   remedy === undefined ? anyArray : kindOf('an array', Array.isArray, remedy);
 
 /** An array of values of a kind. An error names the element. */
-export const list = <Value>(each: Kind<Value>, remedy?: string): Kind<readonly Value[]> => ({
+export const list = <Value>(each: ValueKind<Value>, remedy?: string): ValueKind<readonly Value[]> => ({
   read(value, field, code) {
     const elements = array(remedy).read(value, field, code);
     elements.forEach((element, i) => {
@@ -160,12 +163,12 @@ export const list = <Value>(each: Kind<Value>, remedy?: string): Kind<readonly V
 });
 
 /** An object with named fields, which are checked by what takes it. */
-export const object = <Value extends object>(): Kind<Value> => anyObject;
+export const object = <Value extends object>(): ValueKind<Value> => anyObject;
 
 /** An object that has at least these fields, each of its kind. */
 export const fields = <Value extends object>(
-  kinds: Readonly<Record<string, Kind<unknown> | Optional<unknown>>>,
-): Kind<Value> => ({
+  kinds: Readonly<Record<string, ValueKind<unknown> | Optional<unknown>>>,
+): ValueKind<Value> => ({
   read(value, field, code) {
     objectWithFields.read(value, field, code);
     for (const [inner, kind] of Object.entries(kinds)) {
@@ -176,28 +179,30 @@ export const fields = <Value extends object>(
 });
 
 // biome-ignore lint/complexity/noBannedTypes: any function, whatever it takes
-export const func = <Value extends Function>(): Kind<Value> => anyFunction;
+export const func = <Value extends Function>(): ValueKind<Value> => anyFunction;
 
 /** Any typed array. */
-export const bytes = <Value extends ArrayBufferView>(): Kind<Value> => anyBytes;
+export const bytes = <Value extends ArrayBufferView>(): ValueKind<Value> => anyBytes;
 
-export const map = <Value extends ReadonlyMap<unknown, unknown>>(): Kind<Value> => anyMap;
+export const map = <Value extends ReadonlyMap<unknown, unknown>>(): ValueKind<Value> => anyMap;
 
-export const set = <Value extends ReadonlySet<unknown>>(): Kind<Value> => anySet;
+export const set = <Value extends ReadonlySet<unknown>>(): ValueKind<Value> => anySet;
 
 /** An array, or what can be iterated, also asynchronously. */
-export const iterable = <Value extends object>(): Kind<Value> => anyIterable;
+export const iterable = <Value extends object>(): ValueKind<Value> => anyIterable;
 
-export const signal = (): Kind<AbortSignal> => abortSignal;
+export const signal = (): ValueKind<AbortSignal> => abortSignal;
 
 /** `null`, or a value of the kind. */
-export const orNull = <Value>(kind: Kind<Value>): Kind<Value | null> => ({
+export const orNull = <Value>(kind: ValueKind<Value>): ValueKind<Value | null> => ({
   takesNull: true,
   read: (value, field, code) => (value === null ? null : kind.read(value, field, code)),
 });
 
 /** A kind with a rule of its own. @param read the value, or throws */
-export const by = <Value>(read: (value: Value, field: string, code?: ErrorCode) => Value): Kind<Value> => ({
+export const by = <Value>(
+  read: (value: Value, field: string, code?: ErrorCode) => Value,
+): ValueKind<Value> => ({
   read: (value, field, code) => read(value as Value, field, code),
 });
 
@@ -205,7 +210,7 @@ export const by = <Value>(read: (value: Value, field: string, code?: ErrorCode) 
 export function check(
   value: unknown,
   field: string,
-  kind: Kind<unknown> | Optional<unknown>,
+  kind: ValueKind<unknown> | Optional<unknown>,
   code?: ErrorCode,
 ): void {
   if (!('mayBeLeftOut' in kind)) kind.read(value, field, code);

@@ -4,10 +4,10 @@
  */
 
 import { configError, described, type ErrorCode, nearestName, TierKVError } from './errors.ts';
-import { check, type Defaulted, isRecord, type Kind, type Optional } from './kinds.ts';
+import { check, type Defaulted, isRecord, type Optional, type ValueKind } from './kinds.ts';
 
 /** What an option may be: TypeScript holds that a table has all options of a type, each of its kind, and no other. */
-type Entry = Kind<unknown> | Optional<unknown>;
+type OptionKind = ValueKind<unknown> | Optional<unknown>;
 type MayBeLeftOut<Options, Name extends keyof Options> = undefined extends Options[Name]
   ? true
   : Record<never, never> extends Pick<Options, Name>
@@ -16,18 +16,18 @@ type MayBeLeftOut<Options, Name extends keyof Options> = undefined extends Optio
 export type Kinds<Options> = {
   readonly [Name in keyof Options]-?: true extends MayBeLeftOut<Options, Name>
     ? Optional<Exclude<Options[Name], undefined>>
-    : Kind<Options[Name]>;
+    : ValueKind<Options[Name]>;
 };
-type ValueOf<Each> =
-  Each extends Optional<infer Value> ? Value : Each extends Kind<infer Value> ? Value : never;
-type AlwaysThere = Kind<unknown> | Defaulted<unknown>;
+type OptionValue<Each> =
+  Each extends Optional<infer Value> ? Value : Each extends ValueKind<infer Value> ? Value : never;
+type AlwaysThere = ValueKind<unknown> | Defaulted<unknown>;
 /** What a table reads: options with a default are always there. */
-type Read<Entries> = {
-  readonly [Name in keyof Entries as Entries[Name] extends AlwaysThere ? Name : never]: ValueOf<
+type ReadOptions<Entries> = {
+  readonly [Name in keyof Entries as Entries[Name] extends AlwaysThere ? Name : never]: OptionValue<
     Entries[Name]
   >;
 } & {
-  readonly [Name in keyof Entries as Entries[Name] extends AlwaysThere ? never : Name]?: ValueOf<
+  readonly [Name in keyof Entries as Entries[Name] extends AlwaysThere ? never : Name]?: OptionValue<
     Entries[Name]
   >;
 };
@@ -36,11 +36,11 @@ type Read<Entries> = {
  * An option object: its names, and the kind, range and default of each. It is a kind itself, for options inside of others.
  * The interface of the options stays, for its sentences: `optionTable({ ... } satisfies Kinds<PoolLimits>)`.
  */
-export class OptionTable<out Options extends object> implements Kind<Options> {
-  readonly #entries: ReadonlyMap<string, Entry>;
+export class OptionTable<out Options extends object> implements ValueKind<Options> {
+  readonly #entries: ReadonlyMap<string, OptionKind>;
   readonly #code: ErrorCode;
 
-  constructor(entries: Readonly<Record<string, Entry>>, code: ErrorCode) {
+  constructor(entries: Readonly<Record<string, OptionKind>>, code: ErrorCode) {
     this.#entries = new Map(Object.entries(entries));
     this.#code = code;
   }
@@ -94,14 +94,14 @@ export class OptionTable<out Options extends object> implements Kind<Options> {
   }
 }
 
-const takesNull = (entry: Entry | undefined): boolean =>
+const takesNull = (entry: OptionKind | undefined): boolean =>
   entry !== undefined && (('mayBeLeftOut' in entry ? entry.kind : entry).takesNull ?? false);
 
 /** @param code of errors about the object and about kinds; settings of what is built have `TKV_CONFIG` */
-export function optionTable<Entries extends Readonly<Record<string, Entry>>>(
+export function optionTable<Entries extends Readonly<Record<string, OptionKind>>>(
   entries: Entries,
   code: ErrorCode = 'TKV_INPUT',
-): OptionTable<Read<Entries>> {
+): OptionTable<ReadOptions<Entries>> {
   return new OptionTable(entries, code);
 }
 
@@ -111,9 +111,9 @@ export function optionTable<Entries extends Readonly<Record<string, Entry>>>(
  */
 export function checkInputs<Inputs extends object>(
   inputs: Inputs,
-  kinds: { readonly [Name in keyof NoInfer<Inputs>]?: Entry },
+  kinds: { readonly [Name in keyof NoInfer<Inputs>]?: OptionKind },
 ): void {
-  const known = kinds as Readonly<Record<string, Entry | undefined>>;
+  const known = kinds as Readonly<Record<string, OptionKind | undefined>>;
   for (const [name, value] of Object.entries(inputs)) {
     const kind = known[name];
     if (kind !== undefined) check(value, name, kind);

@@ -15,10 +15,11 @@ import {
 } from '../runtime/geometry/box.ts';
 import {
   choosePageBytes,
+  derivedNames,
   type KVLayout,
   type KVLayoutConfig,
   kvLayout,
-  kvLayoutNames,
+  kvLayoutConfig,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
@@ -201,7 +202,7 @@ function requireGranularity(field: string, value: number): void {
 
 function shapeOf(layout: KVPoolConfig['layout'] | undefined): KVPoolConfig['layout'] {
   if (typeof layout === 'object' && layout !== null) {
-    return requireOptions(layout, kvLayoutNames, 'layout', 'TKV_CONFIG');
+    return kvLayoutConfig.read(layout, 'layout', undefined, derivedNames);
   }
   throw configError('layout', `is ${described(layout)}`, 'Give layers, kvHeads, headDim and dtype.');
 }

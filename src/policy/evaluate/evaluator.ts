@@ -6,7 +6,7 @@
 import os from 'node:os';
 import { FileContents } from '../../io/files/inputs.ts';
 import { invariant, TierKVError, unknownName } from '../../runtime/errors.ts';
-import type { Kind } from '../../runtime/kinds.ts';
+import type { ValueKind } from '../../runtime/kinds.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
@@ -69,7 +69,7 @@ const evaluatorOptionNames = optionNames<EvaluatorOptions>({
   progress: true,
   say: true,
 });
-const planShape: Kind<object> = is.fields({
+const planShape: ValueKind<object> = is.fields({
   suites: is.object(),
   scoring: is.fields({ objectives: is.array() }),
   baseline: is.object(),

@@ -11,7 +11,7 @@
 
 import { configError, invariant, requireInteger } from '../errors.ts';
 import * as is from '../kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../options.ts';
+import { checkInputs, type Kinds, optionTable } from '../options.ts';
 import { type KVLayout, requireKVLayout } from './layout.ts';
 
 /** What callers must pass, by the names of parameters. */
@@ -226,14 +226,17 @@ export interface UnitConfig {
   readonly tokensPerUnit?: number;
 }
 
-const unitConfigNames: readonly string[] = optionNames<UnitConfig>({
-  granularity: true,
-  layers: true,
-  heads: true,
-  layersPerUnit: true,
-  headsPerUnit: true,
-  tokensPerUnit: true,
-});
+const unitConfig = optionTable(
+  {
+    granularity: is.integer(0, granularityNames.length - 1),
+    layers: is.optional(is.array('Pass [start, end].')),
+    heads: is.optional(is.array('Pass [start, end].')),
+    layersPerUnit: is.optional(is.passed()),
+    headsPerUnit: is.optional(is.passed()),
+    tokensPerUnit: is.optional(is.passed()),
+  } satisfies Kinds<UnitConfig>,
+  'TKV_CONFIG',
+);
 
 export interface UnitSpec {
   readonly granularity: Granularity;
@@ -272,9 +275,7 @@ const unitFields: readonly UnitField[] = freeFields[Granularity.HEAD];
 /** @throws TKV_CONFIG naming the field that the granularity fixes, or that is outside the layout. */
 export function unitSpec(layout: KVLayout, config: UnitConfig): UnitSpec {
   requireKVLayout(layout);
-  requireOptions(config, unitConfigNames, 'config', 'TKV_CONFIG');
-  const { granularity } = config;
-  requireInteger('granularity', granularity, 0, granularityNames.length - 1);
+  const { granularity } = unitConfig.read(config, 'config');
   for (const field of unitFields) {
     if (config[field] !== undefined && !freeFields[granularity].includes(field)) {
       const name = granularityNames[granularity];

@@ -6,7 +6,7 @@
 
 import { configError, nearestName, type TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { GoRandom, partitionSeed } from '../random/goRand.ts';
 import { type ArrivalSpec, arrivalSampler } from '../random/samplers.ts';
 import { importedRequest, ownTokens, traceOrigin } from './importers.ts';
@@ -78,12 +78,12 @@ export interface LengthFileOptions {
   readonly taken?: TakenColumns;
 }
 
-const lengthFileOptionsNames: readonly string[] = optionNames<LengthFileOptions>({
-  rate: true,
-  arrival: true,
-  seed: true,
-  taken: true,
-});
+const lengthFileOptions = optionTable({
+  rate: is.optional(is.number()),
+  arrival: is.optional(is.object()),
+  seed: is.optional(is.bigint()),
+  taken: is.optional(is.object()),
+} satisfies Kinds<LengthFileOptions>);
 
 const INPUT_NAMES = [
   'num_prefill_tokens',
@@ -171,18 +171,8 @@ export function* lengthFileRequests(
   file: string,
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
-  checkInputs(
-    { lines, file, options },
-    { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
-  );
-  requireOptions(options, lengthFileOptionsNames, 'options');
-  checkInputs(options, {
-    rate: is.optional(is.number()),
-    arrival: is.optional(is.object()),
-    seed: is.optional(is.bigint()),
-    taken: is.optional(is.object()),
-  });
-  const { rate, taken = new TakenColumns() } = options;
+  checkInputs({ lines, file }, { lines: is.iterable(), file: is.name() });
+  const { rate, taken = new TakenColumns() } = lengthFileOptions.read(options);
   let input = -1;
   let output = -1;
   let time: TimeColumn | undefined;
@@ -530,22 +520,14 @@ export function* mappedRequests(
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
   checkInputs(
-    { lines, file, mapping, options },
+    { lines, file, mapping },
     {
       lines: is.iterable(),
       file: is.name(),
       mapping: is.fields({ columns: is.map() }),
-      options: is.optional(is.object()),
     },
   );
-  requireOptions(options, lengthFileOptionsNames, 'options');
-  checkInputs(options, {
-    rate: is.optional(is.number()),
-    arrival: is.optional(is.object()),
-    seed: is.optional(is.bigint()),
-    taken: is.optional(is.object()),
-  });
-  const { rate, taken = new TakenColumns() } = options;
+  const { rate, taken = new TakenColumns() } = lengthFileOptions.read(options);
   const { unit } = mapping;
   const at = new Map<MappedPart, number>();
   const nameOf = (part: MappedPart): string => mapping.columns.get(part) ?? part;
