@@ -85,7 +85,7 @@ export function trafficOf({ workload, deployment }: SimulationPlan, isLate: () =
 }
 
 /** Bounds from the memory and the peaks of one kind of instance. */
-export interface MachineBounds {
+interface MachineBounds {
   /** Why the machine cannot meet the targets; undefined where it may. */
   readonly excluded: string | undefined;
   /** Fewest instances that could keep up; undefined where the model does not fit. */
