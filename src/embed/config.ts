@@ -33,6 +33,7 @@ import { checkMigratorOptions } from '../views/migrationPlan.ts';
 import { checkedMemory, type ExplainMemory } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 
+/** What `KVRuntime.open` takes: the layout of the model's KV, the sizes of the tiers, and what determines keys. */
 export interface KVRuntimeConfig extends TierOptions {
   /**
    * Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`.

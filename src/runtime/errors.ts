@@ -31,6 +31,7 @@ function oneLine(message: string): string {
   return message.replace(/[\t\n\v\f\r\u0085\u2028\u2029]+/g, ' ');
 }
 
+/** The error of every call: a stable code, the field at fault, and the remedy in the message. */
 export class TierKVError extends Error {
   override readonly name: string = 'TierKVError';
   readonly code: ErrorCode;

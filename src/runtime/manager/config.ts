@@ -20,6 +20,7 @@ import {
   type WriteBudgetConfig,
 } from './offloadPolicies.ts';
 
+/** Size and policies of one tier of a manager. */
 export interface TierSize {
   /** What the tier may hold at rest. At least one page. */
   capacityBytes: number;
@@ -44,6 +45,7 @@ const tierSizeNames: readonly string[] = optionNames<TierSize>({
 /** What each tier may hold, by its name. The fastest of the named tiers is the top tier. */
 type TierSizes = { [name in TierName]?: TierSize };
 
+/** What a manager is made from: the tiers with their sizes, the units, and the policies by name. */
 export interface ManagerConfig extends TierSizes {
   /** Bytes of a unit, by size class. Class 0 is the whole block. */
   unitBytes: readonly number[];
