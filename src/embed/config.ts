@@ -2,7 +2,7 @@
 
 import type { TierRow, TierWish } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, tierRows } from '../backends/tierRows.ts';
-import { configError, requireInteger } from '../runtime/errors.ts';
+import { configError, renamed, requireInteger } from '../runtime/errors.ts';
 import { requireKVLayout } from '../runtime/geometry/layout.ts';
 import {
   type EvictionChoice,
@@ -10,7 +10,7 @@ import {
   type KVLayout,
   type ManagerConfig,
   type OffloadChoice,
-  TierKVError,
+  type TierKVError,
   type TierName,
   type TierSize,
   TOP,
@@ -266,17 +266,8 @@ function offloadOf(
 // Faults of the stores, in the names that the configuration has for their settings.
 
 export function inConfigNames(error: unknown): unknown {
-  if (!(error instanceof TierKVError) || error.field === undefined) return error;
-  const { field } = error;
-  const name = tierRows.map(({ fieldNames }) => fieldNames[field]).find((each) => each !== undefined);
-  if (name === undefined) return error;
-  const word = new RegExp(`(?<![\\w./-])${error.field.replaceAll('.', '\\.')}(?![\\w/-])`, 'g');
-  const message = error.message.replace(word, name);
-  const { path, line } = error;
-  return new TierKVError(error.code, message, {
-    field: name,
-    cause: error,
-    ...(path === undefined ? {} : { path }),
-    ...(line === undefined ? {} : { line }),
-  });
+  return renamed(
+    (field) => tierRows.map(({ fieldNames }) => fieldNames[field]).find((name) => name !== undefined),
+    error,
+  );
 }

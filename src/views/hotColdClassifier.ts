@@ -67,7 +67,8 @@ export class HotColdClassifier {
     if (warmFrequencyThreshold > hotFrequencyThreshold) {
       throw configError(
         'warmFrequencyThreshold',
-        `is ${warmFrequencyThreshold}, above hotFrequencyThreshold ${hotFrequencyThreshold}`,
+        (name) =>
+          `is ${warmFrequencyThreshold}, above ${name('hotFrequencyThreshold')} ${hotFrequencyThreshold}`,
         'A hot block is used at least as often as a warm one.',
       );
     }

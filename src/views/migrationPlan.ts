@@ -7,13 +7,7 @@
  *     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
  */
 
-import {
-  configError,
-  requireFraction,
-  requireInteger,
-  requirePositive,
-  TierKVError,
-} from '../runtime/errors.ts';
+import { configError, renamed, requireFraction, requireInteger, requirePositive } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { Tier } from '../runtime/tier/tier.ts';
 import {
@@ -186,8 +180,10 @@ export function thresholdsOf({
   if (!(upBelow <= downTo && downTo < downFrom)) {
     throw configError(
       'downTo',
-      `is ${downTo}, but must lie between upBelow ${upBelow} and downFrom ${downFrom}`,
-      'Set upBelow <= downTo < downFrom, or blocks go up and down in turn.',
+      (name) =>
+        `is ${downTo}, but must lie between ${name('upBelow')} ${upBelow} and ${name('downFrom')} ${downFrom}`,
+      (name) =>
+        `Set ${name('upBelow')} <= ${name('downTo')} < ${name('downFrom')}, or blocks go up and down in turn.`,
     );
   }
   return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
@@ -202,12 +198,7 @@ export function checkMigratorOptions(options: MigratorOptions): void {
     batchBytesOf(options);
     intervalUsOf(options);
   } catch (error) {
-    if (!(error instanceof TierKVError)) throw error;
-    const field = `migration.${error.field}`;
-    throw new TierKVError(error.code, error.message.replace(`${error.field}`, field), {
-      field,
-      cause: error,
-    });
+    throw renamed((field) => `migration.${field}`, error);
   }
 }
 

@@ -164,7 +164,11 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
   const configured = configuredTiers(config);
   if (configured.length === 0) {
     const [first] = tierNames;
-    throw configError(first, `is ${described(config[first])}`, `Give it ${first}.capacityBytes.`);
+    throw configError(
+      first,
+      `is ${described(config[first])}`,
+      (named) => `Give it ${named(`${first}.capacityBytes`)}.`,
+    );
   }
   const tiers = configured.map((name, position) =>
     resolveTier(name, config[name], position === TOP, pageBytes, unitBytes),
@@ -223,7 +227,7 @@ function resolveTier(
   unitBytes: readonly number[],
 ): ResolvedTier {
   if (typeof size !== 'object' || size === null) {
-    throw configError(name, `is ${described(size)}`, `Give it ${name}.capacityBytes.`);
+    throw configError(name, `is ${described(size)}`, (named) => `Give it ${named(`${name}.capacityBytes`)}.`);
   }
   requireOptions(size, tierSizeNames, name, 'TKV_CONFIG');
   requireInteger(`${name}.capacityBytes`, size.capacityBytes, 0);
