@@ -4,6 +4,7 @@ import { formatBytes, formatCount, formatCounted, printable } from '../../io/pri
 import { requireShapes } from '../../runtime/options.ts';
 import { type BlockExplanation, type BlockLife, type CacheExplanation, seconds } from './explanation.ts';
 
+/** An explanation as lines of text. */
 export function explanationText(explanation: CacheExplanation): string {
   requireShapes({ explanation }, { explanation: { atUs: 'number' } });
   const { request, sequence, tenant, blocks, cost, limits, blockTokens } = explanation;
