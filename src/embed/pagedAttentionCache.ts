@@ -96,6 +96,7 @@ class EntryPlacement implements BlockPlacement {
 // block's number is its entry, which stays when the block moves. They are written by kernels or by
 // `storeBlockData`, belong to this cache alone, and are never published.
 
+/** The blocks of a runtime by number, with their K and V: read, written, copied and compacted. */
 export class PagedAttentionCache
   implements IPagedAttentionCache<Promise<CacheBlockData>, Promise<void>>, Disposable
 {

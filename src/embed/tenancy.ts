@@ -11,6 +11,7 @@ import {
   type KeyElements,
   type KeyNamespace,
   type RequestExtras,
+  requireElements,
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
@@ -203,6 +204,7 @@ const listedMost = 2 ** 24;
 
 /** The tokens as they are now, for a call that goes on with them later. */
 export function copyOfTokens(tokens: KeyElements): KeyElements {
+  requireElements(tokens);
   // not of a Buffer, whose slice is a view
   if (ArrayBuffer.isView(tokens) && !(tokens instanceof Uint8Array)) return (tokens as Uint32Array).slice();
   if (tokens.length > listedMost) return tokens;

@@ -3,8 +3,7 @@
  * files. The pool decides where a block lies; here its bytes are written, moved and read, whichever tier they
  * are in. What a read returns was compared with its digest.
  *
- *     const tiers = [{ tier: 'hbm', ... }, { tier: 'ddr', ... }];
- *     const storage = await TieredKVStorage.open({ pool, tiers });
+ *     const storage = await TieredKVStorage.open({ pool, tiers: [{ tier: 'hbm', ... }, { tier: 'ddr', ... }] });
  *     const blocks = storage.pool.allocate({ sequenceId, requestId, numTokens, layerIds });
  *     await storage.writeBlocks(data, blocks);
  *     await storage.commit(sequenceId, tokenIds);
@@ -22,7 +21,6 @@ import {
   type KVBox,
   type KVLayout,
   requireBox,
-  requireElements,
   TierKVError,
   valuesPerCopyRun,
   writeCopyRuns,
@@ -67,6 +65,7 @@ export interface StorageTierUsage {
   readonly utilization: number;
 }
 
+/** A `MultiGranularKVPool` whose bytes lie in real tiers, with its migrator. */
 export class TieredKVStorage implements AsyncDisposable {
   readonly pool: MultiGranularKVPool;
   /** What holds the bytes, by tier, fastest first. */
@@ -154,7 +153,6 @@ export class TieredKVStorage implements AsyncDisposable {
    */
   async commit(sequenceId: string, tokenIds?: KeyElements, options: CommitOptions = {}): Promise<StepEnd> {
     requireText(sequenceId, 'sequenceId', 'Pass the id that the blocks were allocated for.');
-    if (tokenIds !== undefined) requireElements(tokenIds);
     const tokens = tokenIds === undefined ? undefined : copyOfTokens(tokenIds);
     this.#tell();
     const blocks = this.pool.getBlocksBySequence(sequenceId);

@@ -5,6 +5,7 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import { type BlockExplanation, type BlockLife, type CacheExplanation, seconds } from './explanation.ts';
 
+/** An explanation as lines of text. */
 export function explanationText(explanation: CacheExplanation): string {
   checkInputs({ explanation }, { explanation: is.fields({ atUs: is.number() }) });
   const { request, sequence, tenant, blocks, cost, limits, blockTokens } = explanation;

@@ -75,6 +75,7 @@ const planShape: ValueKind<object> = is.fields({
   baseline: is.object(),
 });
 
+/** Scores bundles by simulations, several at once. */
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
@@ -384,6 +385,7 @@ function idOf(bundle: PolicyBundle): string {
 
 // One call from a policy to its evaluation.
 
+/** What `evaluate` takes beside policy and plan. */
 export interface EvaluateOptions extends Partial<PoolLimits> {
   /** Suite of the plan. Default `train`. */
   readonly suite?: SuiteName;

@@ -148,7 +148,10 @@ const planChangesNames: readonly string[] = optionNames<PlanChanges>({
   perturbation: true,
 });
 
-/** @param asked a name of `planNames`, or the path of a JSON file */
+/**
+ * Loads an evaluation plan: one that comes with tierkv, or a JSON file.
+ * @param asked a name of `planNames`, or the path of a JSON file
+ */
 export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
   checkInputs({ asked, changes }, { asked: is.text(), changes: is.optional(is.object()) });
   requireOptions(changes, planChangesNames, 'changes');

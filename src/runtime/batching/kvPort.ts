@@ -105,6 +105,7 @@ const portConfig = optionTable(
   'TKV_CONFIG',
 );
 
+/** Gives a `Scheduler` the blocks of a `KVManager`. */
 export class ManagerPort implements KVPort {
   readonly blockTokens: number;
   readonly blockBytes: number;

@@ -58,6 +58,7 @@ const limitNames = optionNames<InstanceLimits>({
   preemption: true,
 });
 
+/** The pools of instances that a simulation has. */
 export interface Fleet {
   readonly pools: readonly PoolConfig[];
 }
@@ -108,6 +109,7 @@ function isSameShare(one: EngineConfig['shared'], other: EngineConfig['shared'])
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
+/** What `newSimulation` takes: fleet, workload, control plane and options. */
 export interface SimulationSetup {
   readonly deployment: Fleet;
   readonly workload: SimulatedWorkload;

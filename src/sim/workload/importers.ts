@@ -293,7 +293,10 @@ export class MooncakeRows {
   }
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field. */
+/**
+ * Reads a trace in the format of Mooncake.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field.
+ */
 export function* mooncakeRequests(
   lines: Lines,
   file: string,
@@ -381,7 +384,10 @@ class ChainedIds {
   }
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field. */
+/**
+ * Reads a trace in the format of Alibaba's Bailian.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field.
+ */
 export function* bailianRequests(
   lines: Lines,
   file: string,

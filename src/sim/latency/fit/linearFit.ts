@@ -48,6 +48,7 @@ export interface LinearFit {
   predict(records: readonly StepRecord[]): StepPrediction[];
 }
 
+/** Fits a `Linear` model to steps that were measured. */
 export function fitLinear(records: readonly StepRecord[]): LinearFit {
   checkInputs({ records }, { records: is.list(is.fields({ experiment: is.text(), model: is.text() })) });
   if (records.length === 0) throw inputError('records', 'holds no step. Give steps that were measured.');
