@@ -6,7 +6,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
-import { isUnanswered, type TaskRunner } from '../../policy/workers/workerPool.ts';
+import { isUnanswered, type TaskRunner } from '../../io/workerPool.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { planSimulation, type SimulationPlan } from '../../sim/build/plan.ts';
 import { fromFields } from '../../sim/description/readers.ts';
@@ -14,7 +14,7 @@ import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
 import { type DeploymentChoice, deploymentFile, modelOfTime } from './choice.ts';
 import type { CheckedQuestion } from './question.ts';
 import { measuredTargets, type TargetMeasured } from './targets.ts';
-import type { TrialResult } from './trial.ts';
+import type { TrialResult, TrialTasks } from './trial.ts';
 
 /** A deployment with the settings of its run. */
 export interface PlanTrial {
@@ -53,12 +53,12 @@ export class Trials {
   count = 0;
   /** Runs that had not ended when the time was over. */
   readonly calledOff: PlanTrial[] = [];
-  readonly #runner: TaskRunner;
+  readonly #runner: TaskRunner<TrialTasks>;
   readonly #folder: ReturnType<typeof temporaryDirectory> = temporaryDirectory('tierkv-plan-');
   readonly #onDone: (trial: Tried) => void;
   #files = 0;
 
-  constructor(question: CheckedQuestion, runner: TaskRunner, onDone: (trial: Tried) => void) {
+  constructor(question: CheckedQuestion, runner: TaskRunner<TrialTasks>, onDone: (trial: Tried) => void) {
     this.question = question;
     this.#runner = runner;
     this.#onDone = onDone;

@@ -4,8 +4,9 @@
  */
 
 import { expect, it } from 'vitest';
-import type { TaskRunner } from '../../../src/policy/workers/workerPool.ts';
+import type { TaskRunner } from '../../../src/io/workerPool.ts';
 import { type PlanQuestion, plan } from '../../../src/studies/plan/index.ts';
+import type { TrialTasks } from '../../../src/studies/plan/trial.ts';
 import { runTrial, type TrialTask } from '../../../src/studies/plan/trial.ts';
 
 const question: PlanQuestion = {
@@ -20,13 +21,13 @@ const question: PlanQuestion = {
 };
 
 /** A runner that ends the first `ended` runs and never answers the others. */
-function stuckAfter(ended: number): TaskRunner {
+function stuckAfter(ended: number): TaskRunner<TrialTasks> {
   let count = 0;
   const run = async (_kind: string, make: () => unknown): Promise<unknown> => {
     if (count++ >= ended) return new Promise(() => {});
     return runTrial(make() as TrialTask);
   };
-  return { run, close: async () => {} } as unknown as TaskRunner;
+  return { run, close: async () => {} } as unknown as TaskRunner<TrialTasks>;
 }
 
 it('where no run ended the answer has no choice, and says so', async () => {
