@@ -18,6 +18,7 @@ import { described, optionNames, requireArray, requireOptions } from '../runtime
 /** Axes: b batch, h KV head, t token, d element of a head, k K and V. */
 type TensorAxis = 'b' | 'h' | 't' | 'd' | 'k';
 
+/** A tensor of an engine that holds K, V or both, with the order of its axes. */
 export interface KVTensor {
   /** The elements, or their bytes. f16 and bf16: any array of two bytes an element. */
   readonly data: ArrayBufferView;

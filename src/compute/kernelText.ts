@@ -108,6 +108,7 @@ function repeatMarked(text: string, what: string, times: number): string {
 //     workgroups   a workgroup of 128 for each split and the query heads of a KV head, with 7.5 KiB of
 //                  workgroup memory: for hardware, where an invocation has few registers
 
+/** Which attention kernel runs: `lanes` works everywhere, `workgroups` on GPUs. */
 export type AttentionKernel = 'lanes' | 'workgroups';
 
 /** The fields of a device that are read. */

@@ -46,6 +46,7 @@ export interface BlockTensor<T> {
   dispose(): void;
 }
 
+/** Reads a range of blocks as a tensor of TensorFlow.js, on the same device. */
 export async function blocksToTensor<T extends TfTensor>(
   tf: TfCore<T>,
   blocks: BlockTensors,

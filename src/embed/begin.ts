@@ -218,6 +218,7 @@ export async function bring(
 
 // What a request may ask for beside its tokens, and its checks.
 
+/** What `kv.begin` takes beside the tokens: the tenant, extras of the request, and how it waits for room. */
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;

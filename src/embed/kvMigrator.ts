@@ -45,6 +45,7 @@ interface Moving<Block> {
   readonly ended: (result: MigrationResult) => void;
 }
 
+/** Moves cached blocks between tiers by their temperature, beside compute. */
 export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   readonly classifier: HotColdClassifier;
   /** Called when the last move under way has ended. */
@@ -342,6 +343,7 @@ export interface MigrationPort<Block extends MigratableBlock = MigratableBlock> 
   move(block: Block, to: Tier, priority: JobPriority, nowUs: number, ended: (end: MoveEnd) => void): void;
 }
 
+/** How one move of a `KVMigrator` ended. */
 export interface MigrationResult {
   readonly success: boolean;
   readonly blockId: number;

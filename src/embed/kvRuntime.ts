@@ -172,6 +172,7 @@ const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
   priority: true,
 });
 
+/** The runtime of one process: the manager, the scheduler and the tiers as one object for a server. */
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
   /** The stores themselves, for inspection; they belong to the runtime. */

@@ -18,6 +18,7 @@ import {
   settledOnDevice,
 } from './context.ts';
 
+/** K and V of one block of a paged cache. */
 export interface CacheBlockData {
   readonly blockIndex: number;
   /** `[layer][head][token][headDim]`, as bytes of the layout's element type. */
@@ -146,6 +147,7 @@ class EntryPlacement implements BlockPlacement {
 // block's number is its entry, which stays when the block moves. They are written by kernels or by
 // `storeBlockData`, belong to this cache alone, and are never published.
 
+/** The blocks of a runtime by number, with their K and V: read, written, copied and compacted. */
 export class PagedAttentionCache
   implements IPagedAttentionCache<Promise<CacheBlockData>, Promise<void>>, Disposable
 {

@@ -97,6 +97,7 @@ export function setQuota(
 // keys are made once, when it joins, since that costs far more than to look them up. The keys of all prompts
 // lie side by side, so that one call of the manager looks all of them up and its waits for memory overlap.
 
+/** A request in a `RequestQueue`. */
 export class WaitingRequest {
   /** As given; they may not change while the request waits. */
   readonly tokens: KeyElements;
@@ -123,6 +124,7 @@ interface Span {
   readonly count: number;
 }
 
+/** Requests that wait in the server, and how much of each prompt is cached at this moment. */
 export class RequestQueue {
   readonly #manager: KVManager;
   readonly #chains: TenantChains;

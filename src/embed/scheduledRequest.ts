@@ -15,6 +15,7 @@ import { type DeviceBlockTable, notOnTop, placesIn, type RequestContext, readabl
 import type { RequestWatch } from './observability.ts';
 import { requireTokenIds, TokenList } from './tenancy.ts';
 
+/** A request that `KVScheduler.add` takes. */
 export interface KVRequest {
   /** Unique among the requests that have not ended. */
   readonly id: string;

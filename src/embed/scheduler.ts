@@ -43,6 +43,10 @@ export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 /** Longest time between two looks at blocks that are late. */
 const LATE_MS_MOST = 1000;
 
+/**
+ * Decides which requests of a runtime run in each step, and in which blocks: continuous batching with chunked
+ * prefill.
+ */
 export class KVScheduler {
   readonly #context: RequestContext;
   readonly #scheduler: Scheduler<ScheduledRequest>;
@@ -359,6 +363,7 @@ export class KVScheduler {
 
 // What a step computes: for each request its tokens, and where their KV lies.
 
+/** One request's part of a step. */
 export interface PlannedRequest {
   readonly id: string;
   /** The manager's block table of the request. A preempted request gets another one: keep no state by it. */
@@ -375,6 +380,7 @@ export interface PlannedRequest {
   readonly samples: boolean;
 }
 
+/** The next step of the batch: which requests, which of their tokens, and where their blocks lie. */
 export interface KVStepPlan {
   /** In the order of the batch. Empty: there is nothing to compute now; await `next`. */
   readonly requests: readonly PlannedRequest[];
@@ -420,6 +426,7 @@ function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest
 
 // What an engine hands in after a step, checked as a whole before it takes effect, and the outcome.
 
+/** A token that the engine sampled in a step, told to `KVScheduler.stepEnded`. */
 export interface SampledToken {
   readonly id: string;
   readonly token: number;
@@ -429,6 +436,7 @@ export interface SampledToken {
 
 const sampledTokenNames: readonly string[] = optionNames<SampledToken>({ id: true, token: true, stop: true });
 
+/** A request that has ended, and why. */
 export interface FinishedRequest {
   readonly id: string;
   /**
@@ -440,6 +448,7 @@ export interface FinishedRequest {
   readonly tokens: Uint32Array;
 }
 
+/** What a step came to: the requests that ended with it. */
 export interface KVStepOutcome {
   /** Bytes were lost while the step ran. All its requests are computed again, with the tokens they had. */
   readonly interrupted: boolean;

@@ -263,7 +263,7 @@ export async function requireMachineHolds(manager: ManagerConfig, options: TierO
         `${row.name}.capacityBytes`,
         `is room for ${slots} blocks of ${smallest} bytes, whose tables take ${slots * TABLE_BYTES_OF_SLOT} ` +
           `bytes of host memory where ${availableBytes} are available`,
-        `Lower ${row.name}.capacityBytes, or use larger blocks.`,
+        (name) => `Lower ${name(`${row.name}.capacityBytes`)}, or use larger blocks.`,
       );
     }
   }
@@ -273,7 +273,7 @@ export async function requireMachineHolds(manager: ManagerConfig, options: TierO
         `${row.name}.capacityBytes`,
         `asks for ${bytes} bytes of host memory, and ${tables} go to tables, where ${availableBytes} are ` +
           'available',
-        `Lower ${row.name}.capacityBytes.`,
+        (name) => `Lower ${name(`${row.name}.capacityBytes`)}.`,
       );
     }
   }

@@ -31,6 +31,7 @@ function oneLine(message: string): string {
   return message.replace(/[\t\n\v\f\r\u0085\u2028\u2029]+/g, ' ');
 }
 
+/** The error of every call: a stable code, the field at fault, and the remedy in the message. */
 export class TierKVError extends Error {
   override readonly name: string = 'TierKVError';
   readonly code: ErrorCode;
@@ -62,27 +63,38 @@ function shown(value: unknown): string {
   return typeof value === 'function' ? 'a function' : String(value);
 }
 
-/** What a field is called. */
+/** What a field or a file is called. */
 type NameOfField = (field: string) => string;
 /** A part of a sentence. It is a function where it names fields, so that each has the name that its writer knows. */
 export type Said = string | ((name: NameOfField) => string);
 
-/** How an error is said, given what its fields are called. */
+/** How an error is said, given what its fields and its file are called. */
 const sentences = new WeakMap<TierKVError, (name: NameOfField) => string>();
 
-/** An error about a field whose sentence may name that field and others. */
+/** An error whose sentence may name its field, its file and other fields, under names that `renamed` gives them. */
 export function namedError(
   code: ErrorCode,
-  field: string,
+  facts: ErrorFacts,
   sentence: (name: NameOfField) => string,
 ): TierKVError {
-  const error = new TierKVError(
-    code,
-    sentence((name) => name),
-    { field },
-  );
+  const said = sentence((name) => name);
+  const error = new TierKVError(code, said, facts);
   sentences.set(error, sentence);
   return error;
+}
+
+/** A mistake in a line of a file. */
+export function lineError(
+  path: string,
+  line: number,
+  said: Said,
+  facts: Pick<ErrorFacts, 'field' | 'cause'> = {},
+): TierKVError {
+  return namedError(
+    'TKV_INPUT',
+    { ...facts, path, line },
+    (name) => `${name(path)}:${line}: ${typeof said === 'string' ? said : said(name)}`,
+  );
 }
 
 /** A bad setting: names the field, what it is, and the remedy. */
@@ -90,7 +102,7 @@ export function configError(field: string, problem: Said, remedy: Said): TierKVE
   const said = (part: Said, name: NameOfField): string => (typeof part === 'string' ? part : part(name));
   return namedError(
     'TKV_CONFIG',
-    field,
+    { field },
     (name) => `${name(field)} ${said(problem, name)}. ${said(remedy, name)}`,
   );
 }
@@ -108,25 +120,47 @@ export interface SourcePlace {
  */
 export function faultAt(
   error: TierKVError,
-  { name: field, file, line = 1 }: SourcePlace,
+  { name: field, file: path, line = 1 }: SourcePlace,
   name: NameOfField,
 ): TierKVError {
   const sentence = sentences.get(error);
-  const unsaid = file === undefined ? error.message : `${field}: ${error.message}`;
-  const text = sentence === undefined ? unsaid : sentence(name);
-  const placed =
-    file === undefined
-      ? new TierKVError(error.code, text, { field, cause: error })
-      : new TierKVError('TKV_INPUT', `${file}:${line}: ${text}`, { field, path: file, line, cause: error });
-  if (sentence !== undefined) sentences.set(placed, (outer) => sentence((each) => outer(name(each))));
-  return placed;
+  const own = { field, cause: error };
+  if (path === undefined) {
+    if (sentence === undefined) return new TierKVError(error.code, error.message, own);
+    return namedError(error.code, own, (outer) => sentence((each) => outer(name(each))));
+  }
+  const said = (outer: NameOfField): string =>
+    sentence === undefined ? `${field}: ${error.message}` : sentence((each) => outer(name(each)));
+  return namedError('TKV_INPUT', { ...own, path, line }, (outer) => `${outer(path)}:${line}: ${said(outer)}`);
 }
 
-/** The error under other names of fields, where they have some. Another error, and one about another field, stays as it is. */
-export function renamed(names: Readonly<Record<string, string>>, error: unknown): unknown {
-  if (!(error instanceof TierKVError) || error.field === undefined || error.path !== undefined) return error;
-  const name: NameOfField = (field) => (Object.hasOwn(names, field) ? names[field] : field);
-  return Object.hasOwn(names, error.field) ? faultAt(error, { name: name(error.field) }, name) : error;
+/**
+ * The error under other names of its field, its file and what else its sentence names. An error that names nothing of these is
+ * the same object, and the field of a line keeps the name that the file has for it.
+ * @param names by field and path: a table, or what gives the name
+ */
+export function renamed(
+  names: Readonly<Record<string, string>> | ((field: string) => string | undefined),
+  error: unknown,
+): unknown {
+  if (!(error instanceof TierKVError)) return error;
+  const known = (name: string): string | undefined =>
+    typeof names === 'function' ? names(name) : Object.hasOwn(names, name) ? names[name] : undefined;
+  const name: NameOfField = (each) => known(each) ?? each;
+  const { code, field, path, line } = error;
+  const facts: ErrorFacts = {
+    cause: error,
+    ...(field === undefined ? {} : { field: line === undefined ? name(field) : field }),
+    ...(path === undefined ? {} : { path: name(path) }),
+    ...(line === undefined ? {} : { line }),
+  };
+  const sentence = sentences.get(error);
+  const again =
+    sentence === undefined
+      ? new TierKVError(code, error.message, facts)
+      : namedError(code, facts, (outer) => sentence((each) => outer(name(each))));
+  const isSame = again.message === error.message && again.field === field && again.path === path;
+  return isSame ? error : again;
 }
 
 /** A bad argument: names the field, what it is, and the remedy. */

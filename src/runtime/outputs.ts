@@ -30,6 +30,7 @@ export interface TierBudget {
   readonly quotaBytes: number | null;
 }
 
+/** How much of each tier an owner uses, and may use. */
 export interface KVBudget {
   readonly owner: number;
   /** Fastest first. */
@@ -81,6 +82,7 @@ export interface TierMetrics {
   readonly readBytes: number;
 }
 
+/** What `kvMetrics` gives. */
 export interface KVMetrics {
   /** Blocks that requests asked for. */
   readonly lookups: number;
@@ -99,7 +101,10 @@ export interface KVMetrics {
   readonly preemptionRate: number | null;
 }
 
-/** @param scheduler counters of the scheduler on this manager, where there is one */
+/**
+ * Figures of a manager for an operator: hit rate, use of each tier, traffic.
+ * @param scheduler counters of the scheduler on this manager, where there is one
+ */
 export function kvMetrics(manager: KVManager, scheduler?: Readonly<SchedulerCounters>): KVMetrics {
   requireShapes({ manager }, { manager: { lookup: 'function' } });
   const c = manager.counters;

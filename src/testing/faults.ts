@@ -38,6 +38,7 @@ const shapes = {
   kind: 'text?',
 } as const;
 
+/** A store in ordinary memory, for tests. */
 export class ByteStore implements TierStore {
   readonly tier: Tier;
   readonly capacityBytes: number;
@@ -270,6 +271,7 @@ function tear(bytes: Uint8Array, before: Uint8Array | undefined, plan: FaultPlan
 // Not covered: bits that flip in HBM after the block was verified there, since attention reads them in place;
 // bytes that were wrong before they were sealed; a store that reports a running job as retired.
 
+/** Names of all faults. */
 export const faultKinds = [
   'EIO',
   'ENOSPC',
@@ -282,6 +284,7 @@ export const faultKinds = [
   'deviceLost',
   'outOfMemory',
 ] as const;
+/** A fault that a `FaultPlan` can draw. */
 export type FaultKind = (typeof faultKinds)[number];
 
 /** Operations of a store; `memory` stands for bytes at rest in host memory. */
@@ -313,6 +316,7 @@ const itemKinds: Readonly<Record<StoreKind, Readonly<Partial<Record<FaultyOp, re
 // The same seed and the same calls give the same faults. A rate is the chance of a kind at each item, or at
 // each call for kinds that delay whole calls.
 
+/** Seed, rates and delays of a `FaultPlan`. */
 export interface FaultPlanOptions {
   readonly seed: number;
   /**
@@ -335,6 +339,7 @@ const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
   stalledMax: true,
 });
 
+/** Draws faults from a seed, in one order. */
 export class FaultPlan {
   readonly stalledMax: number;
   /** The numbers from which everything is drawn, in one order. */
@@ -433,6 +438,7 @@ interface HeldTransfer {
   readonly until: Promise<void> | undefined;
 }
 
+/** A store that fails as its plan says, before a real one. */
 export class FaultStore<Store extends TierStore = TierStore> implements TierStore {
   readonly tier: Tier;
   readonly capacityBytes: number;

@@ -55,6 +55,7 @@ export function mismatchedWords(item: StoreItem): number {
 // choose slots and sizes, not for statistics. Suites name their seed in the test's title and take it from
 // TIERKV_SEED, so that a failure can be repeated.
 
+/** Random numbers from a seed, the same on every machine. */
 export class SeededRandom {
   #state: number;
 

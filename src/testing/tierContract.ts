@@ -274,6 +274,7 @@ function generationsOfSlots(trial: Trial): void {
 
 // ---- the suite
 
+/** What `tierContract` takes beside name and store. */
 export interface TierContractOptions {
   /** Slot sizes must be multiples of this number of bytes. Default 4. */
   readonly granuleBytes?: number;
@@ -314,6 +315,7 @@ export function tierContract(
 
 // ---- a store on trial, opened anew for each test
 
+/** A store under the contract, and what it promises. */
 export interface TierUnderTest {
   readonly store: TierStore;
   /** False for a store that only models transfers: its reads leave `bytes` alone. */

@@ -7,6 +7,7 @@ import type { BlockPlacement, IPagedAttentionCache } from '../embed/pagedAttenti
 import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
 import { optionNames, requireFlag, requireOptions, requireShapes, requireText } from '../runtime/options.ts';
 
+/** A page of a `CacheAllocation`, and the block that holds it. */
 export class CachePage {
   readonly pageIndex: number;
   readonly startToken: number;
@@ -27,6 +28,7 @@ export class CachePage {
   }
 }
 
+/** The pages of one request of a `ContinuousBatchKVCacheManager`. */
 export class CacheAllocation {
   readonly requestId: string;
   /** In microseconds of the cache's clock. */
@@ -88,6 +90,7 @@ export interface Compaction {
   readonly freedPages: number;
 }
 
+/** Moves blocks together, so that whole pages become free. */
 export function compact(placement: BlockPlacement): Compaction {
   requireShapes({ placement }, { placement: { movableBlocks: 'function' } });
   const { blocksPerPage } = placement;
@@ -139,6 +142,7 @@ function emptyPage(
 
 // The configuration of a continuous batch's cache, with the defaults of the design note.
 
+/** What a `ContinuousBatchKVCacheManager` is made from. */
 export interface KVCacheConfiguration {
   /** Tokens of a page. Default 16. */
   readonly pageSizeTokens?: number;
@@ -200,6 +204,7 @@ function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCach
 // The cache manager. An allocation or extension that does not fit leaves everything as it was. When releases leave
 // the pool's pages sparsely used, blocks are moved together so that whole pages come free.
 
+/** The calls of `ContinuousBatchKVCacheManager` in the design notes. */
 export interface IKVCacheManager {
   allocateCache(requestId: string, maxTokens: number): number;
   releaseCache(requestId: string): void;
@@ -211,6 +216,7 @@ export interface IKVCacheManager {
 
 const nothingMoved: Compaction = { movedBlocks: 0, freedPages: 0 };
 
+/** The KV of a batch in pages: each request gets some, and extends all or nothing. */
 export class ContinuousBatchKVCacheManager implements IKVCacheManager {
   readonly config: ResolvedKVCacheConfiguration;
   readonly #cache: IPagedAttentionCache<unknown, unknown>;

@@ -45,6 +45,7 @@ export function newKVStore(config: KVStoreConfig): SingleTierKVStore | TieredKVC
 
 // The configuration of `newKVStore`, under the original notes' names, checked before anything is built.
 
+/** What `newKVStore` takes: blocks of each tier and the tokens of a block. */
 export interface KVStoreConfig {
   /** Blocks in HBM. */
   hbmBlocks: number;
@@ -186,6 +187,7 @@ export interface StoreRequest {
   readonly tenant?: string;
 }
 
+/** Blocks of the original design notes: allocate, look up, release, and how full the store is. */
 export interface KVStore {
   /** Tokens of a block. */
   blockSize(): number;
@@ -483,6 +485,7 @@ function gap(value: number, why: string): TierKVError {
 
 // HBM only: blocks are cached until their room is needed, then dropped.
 
+/** The `KVStore` of a configuration without a lower tier. */
 export class SingleTierKVStore extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
     requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });
@@ -498,6 +501,7 @@ export class SingleTierKVStore extends ManagedKVStore {
 // more than the threshold; a block found below is reloaded and its tokens need no prefill. A reloaded block keeps its
 // lower copy, so offloading it again costs nothing.
 
+/** The `KVStore` of a configuration with lower tiers. */
 export class TieredKVCache extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
     requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });

@@ -51,6 +51,7 @@ export interface PoolTierUsage {
   readonly utilization: number;
 }
 
+/** Counts of a `MultiGranularKVPool` since its start. */
 export interface PoolStats {
   readonly totalAllocations: number;
   readonly totalDeallocations: number;
@@ -65,6 +66,7 @@ export interface PoolStats {
   readonly tierUsage: Readonly<Partial<Record<TierName, PoolTierUsage>>>;
 }
 
+/** A pool whose units are blocks, tokens, heads or layers, in three tiers. */
 export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
   readonly tiers: readonly MigrationTier[];
   /** A caller that sets its own listener on the manager must pass these calls on; until then the pool listens. */

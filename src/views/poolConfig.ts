@@ -38,6 +38,7 @@ const PRIVATE_WORDS = [0x76697270, 0x74696e75] as const;
 /** Slots: more would take gigabytes for the tables alone. */
 const SLOTS_MAX = 2 ** 25;
 
+/** What a `MultiGranularKVPool` is made from. */
 export interface KVPoolConfig extends ClassifierOptions {
   /** The model's KV: layers, KV heads, elements of a head and their type. */
   readonly layout: Omit<KVLayoutConfig, 'blockTokens'>;

@@ -305,6 +305,7 @@ function describe(state: PoolState, column: Column, unit: number, key: Uint32Arr
 
 // Requests to a pool, checked before anything changes.
 
+/** What `MultiGranularKVPool.allocate` takes. */
 export interface AllocateRequest {
   readonly sequenceId: string;
   readonly requestId: string;
@@ -338,6 +339,7 @@ export const allocateRequestNames: readonly string[] = optionNames<AllocateReque
   tenant: true,
 });
 
+/** Which units of a prefix `MultiGranularKVPool` looks for. */
 export interface PrefixOptions {
   /** Default: the pool's. */
   readonly granularity?: Granularity;

@@ -48,8 +48,10 @@ import {
 import { resolvePoolConfig } from './poolConfig.ts';
 
 export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
+/** The name of a tier of a `TieredKVStorage`. */
 export type StorageTier = (typeof storageTiers)[number];
 
+/** One tier of a `TieredKVStorage`: its size, and what its link can do. */
 export interface TierConfig {
   readonly tier: StorageTier;
   readonly capacityBytes: number;
@@ -142,6 +144,7 @@ export function estimatedLatencyUs(
 
 // Opens a pool and the stores under it: what a tiered storage is made of.
 
+/** What `TieredKVStorage.open` takes: the pool, and the tiers under it. */
 export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait' | 'notice' | 'wrapStores'> {
   /** The pool but for its capacities, which are those of the tiers. */
   readonly pool: Omit<
@@ -263,6 +266,7 @@ export interface StoredUnit {
   readonly digest: Digest | undefined;
 }
 
+/** What holds the bytes of one tier of a `TieredKVStorage`. */
 export interface StorageBackend {
   readonly tier: StorageTier;
   /** Bytes of all its slots, those for blocks in flight included. */

@@ -3,8 +3,7 @@
  * files. The pool decides where a block lies; here its bytes are written, moved and read, whichever tier they
  * are in. What a read returns was compared with its digest.
  *
- *     const tiers = [{ tier: 'hbm', ... }, { tier: 'ddr', ... }];
- *     const storage = await TieredKVStorage.open({ pool, tiers });
+ *     const storage = await TieredKVStorage.open({ pool, tiers: [{ tier: 'hbm', ... }, { tier: 'ddr', ... }] });
  *     const blocks = storage.pool.allocate({ sequenceId, requestId, numTokens, layerIds });
  *     await storage.writeBlocks(data, blocks);
  *     await storage.commit(sequenceId, tokenIds);
@@ -66,6 +65,7 @@ export interface StorageTierUsage {
   readonly utilization: number;
 }
 
+/** A `MultiGranularKVPool` whose bytes lie in real tiers, with its migrator. */
 export class TieredKVStorage implements AsyncDisposable {
   readonly pool: MultiGranularKVPool;
   /** What holds the bytes, by tier, fastest first. */

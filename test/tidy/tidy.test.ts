@@ -91,6 +91,10 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
       'src/a/y.ts': "import type { X } from './x.ts';\nexport type Y = X | 2;",
     },
   ],
+  [
+    'message',
+    { 'src/a/x.ts': "export const x = (error: Error) => new Error(error.message.replace('a', 'b'));" },
+  ],
 ];
 
 it('a small file with one importer is found, but for a variant in its folder', () => {

@@ -38,7 +38,8 @@ export type Rule =
   | 'phrase'
   | 'one-mechanism'
   | 'circle'
-  | 'export';
+  | 'export'
+  | 'message';
 
 export interface Finding {
   readonly rule: Rule;
@@ -106,6 +107,7 @@ export function findUntidy(
     ...mechanisms(inSource, rules),
     ...circles(inSource),
     ...exportsInVain(parsed, rules),
+    ...rewrittenMessages(inSource),
   ].sort((a, b) => `${a.rule} ${a.at}`.localeCompare(`${b.rule} ${b.at}`));
 }
 
@@ -463,6 +465,28 @@ function importedNames({ path, text, file }: Parsed): { readonly from: string; r
     found.push({ from: to.startsWith('./src/') ? to.slice(2) : placeOf(to), name: '*' });
   }
   return found;
+}
+
+/**
+ * Messages of errors that are searched and put together anew. An error that others know better names for leaves its sentence
+ * open (`namedError`), and `renamed` gives the names.
+ */
+function rewrittenMessages(files: readonly Parsed[]): Finding[] {
+  const findings: Finding[] = [];
+  for (const { path, file } of files) {
+    const visit = (node: Node): undefined => {
+      if (isCallExpression(node) && isPropertyAccessExpression(node.expression)) {
+        const { name, expression } = node.expression;
+        const isMessage = isPropertyAccessExpression(expression) && expression.name.text === 'message';
+        if (isMessage && ['replace', 'replaceAll'].includes(name.text)) {
+          findings.push({ rule: 'message', at: path, problem: `rewrites a message by ${name.text}` });
+        }
+      }
+      node.forEachChild(visit);
+    };
+    file.forEachChild(visit);
+  }
+  return findings;
 }
 
 /** Circles of imports, types included: each strongly connected set of files, by Tarjan's algorithm (1972). */

@@ -9,7 +9,7 @@
  * - An I/O past its deadline ends as `timedOut` when it retires. Until then `describe().stuck` counts it.
  */
 
-import { invariant, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { invariant, namedError, requireInteger } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../../runtime/tier/tier.ts';
@@ -241,11 +241,12 @@ export class FileStore implements TierStore {
     for (const [name, identity] of this.#identities) {
       if ((await folder.identityOf(name)) === identity) continue;
       const path = folder.pathOf(name);
-      throw new TierKVError(
+      throw namedError(
         'TKV_IO',
-        `dir ${folder.path}: ${path} was removed or replaced while it was in use, and its blocks are gone with it. ` +
-          'Close the store and open it again, and keep others out of the directory.',
         { field: 'dir', path },
+        (name) =>
+          `${name('dir')} ${folder.path}: ${path} was removed or replaced while it was in use, and its blocks are gone ` +
+          'with it. Close the store and open it again, and keep others out of the directory.',
       );
     }
   }

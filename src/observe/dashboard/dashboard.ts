@@ -20,6 +20,7 @@ import type { LogFrames } from './logFrames.ts';
 import { isLoopback } from './operatorAccess.ts';
 import { PageServer } from './pageServer.ts';
 
+/** Where a dashboard lies in a server, and who may see it. */
 export interface DashboardOptions {
   /** Where the page lies in the server, such as `/dashboard`. Default: everywhere, `''`. */
   readonly base?: string | undefined;
@@ -50,6 +51,7 @@ const dashboardOptionsNames: readonly string[] = optionNames<DashboardOptions>({
 /** Ten minutes at a frame a second: some 3 MB. */
 const HISTORY_FRAMES = 600;
 
+/** A dashboard as a handler for your own HTTP server. */
 export interface Dashboard {
   /** For `node:http`, connect and express. A path that is not below `base` goes to `next`, or gets 404. */
   readonly handle: (request: IncomingMessage, response: ServerResponse, next?: () => void) => void;
@@ -227,6 +229,7 @@ export interface ListenOptions {
   readonly port: number;
 }
 
+/** A dashboard with a server of its own. */
 export interface DashboardServer {
   /** To be opened in a browser; it has the token, where there is one. */
   readonly url: string;

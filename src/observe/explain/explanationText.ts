@@ -9,6 +9,7 @@ import {
 import { formatBytes, formatCount, formatCounted, printable } from '../../io/printing/text.ts';
 import { requireShapes } from '../../runtime/options.ts';
 
+/** An explanation as lines of text. */
 export function explanationText(explanation: CacheExplanation): string {
   requireShapes({ explanation }, { explanation: { atUs: 'number' } });
   const { request, sequence, tenant, blocks, cost, limits, blockTokens } = explanation;

@@ -90,6 +90,7 @@ export class RequestNames implements DecisionSink {
   }
 }
 
+/** Explains from a decision log why requests found what they found. */
 export class LogExplainer {
   readonly #history: BlockHistory;
   readonly #names: RequestNames;

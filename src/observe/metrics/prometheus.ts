@@ -14,6 +14,7 @@ import {
 import { MetricText } from './pageText.ts';
 import { importPeer } from './peer.ts';
 
+/** What `prometheus` takes: labels and the registry. */
 export interface PrometheusOptions {
   /** Labels of every sample, such as `model_name`. Default: none. */
   readonly labels?: Readonly<Record<string, string>> | undefined;
@@ -35,6 +36,7 @@ const prometheusOptionsNames: readonly string[] = optionNames<PrometheusOptions>
   names: true,
 });
 
+/** Metrics in Prometheus' text format. */
 export interface PrometheusMetrics {
   readonly registry: Registry;
   readonly contentType: string;

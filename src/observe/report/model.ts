@@ -159,6 +159,7 @@ export interface TimelineSection {
   readonly of?: string;
 }
 
+/** A part of a report: text, a table, or a chart. */
 export type ReportSection =
   | TextSection
   | TableSection
@@ -177,6 +178,7 @@ export interface ReportOrigin {
   readonly facts: Readonly<Record<string, string>>;
 }
 
+/** A result as a page for a person who decides: the question, the answer, and what it rests on. */
 export interface Report {
   readonly title: string;
   readonly question: string;

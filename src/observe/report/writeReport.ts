@@ -38,6 +38,7 @@ export async function requireReportTarget(target: string, option?: string): Prom
 }
 
 /**
+ * Writes a report as one HTML page.
  * @param target a file, which keeps what it held where writing fails; `-` for standard output
  * @throws TKV_INPUT with the place of what is wrong in the report, TKV_IO with the path, TKV_CONFIG where vega or vega-lite is not installed
  */

@@ -69,6 +69,7 @@ const evaluatorOptionNames = optionNames<EvaluatorOptions>({
 });
 const planShape: Shape = { suites: 'object', scoring: { objectives: 'array' }, baseline: 'object' };
 
+/** Scores bundles by simulations, several at once. */
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
@@ -378,6 +379,7 @@ function idOf(bundle: PolicyBundle): string {
 
 // One call from a policy to its evaluation.
 
+/** What `evaluate` takes beside policy and plan. */
 export interface EvaluateOptions extends Partial<PoolLimits> {
   /** Suite of the plan. Default `train`. */
   readonly suite?: SuiteName;

@@ -18,6 +18,7 @@ const languages: Readonly<Record<string, PolicyLanguage>> = {
 };
 
 /**
+ * Opens a policy by its name or its file, as a bundle.
  * @param asked a file `.json` (a bundle), `.star`, `.wasm` or `.js` (a program), or the name of a preset
  * @param slot of a program
  * @throws TKV_CONFIG, TKV_INPUT, TKV_IO with what is wrong and the nearest name

@@ -147,7 +147,10 @@ const planChangesNames: readonly string[] = optionNames<PlanChanges>({
   perturbation: true,
 });
 
-/** @param asked a name of `planNames`, or the path of a JSON file */
+/**
+ * Loads an evaluation plan: one that comes with tierkv, or a JSON file.
+ * @param asked a name of `planNames`, or the path of a JSON file
+ */
 export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
   requireShapes({ asked, changes }, { asked: 'text', changes: 'object?' });
   requireOptions(changes, planChangesNames, 'changes');

@@ -126,6 +126,7 @@ export interface ExplainOptions {
   readonly baseline?: RawMetrics;
 }
 
+/** What happened in one case: a summary, anomalies, regrets and the trace. */
 export interface Explanation {
   readonly summary: string;
   readonly anomalies: readonly Anomaly[];

@@ -10,8 +10,10 @@ import type { SnapshotState } from '../../sim/control/policy.ts';
 
 export const policyLanguages = ['starlark', 'wasm', 'javascript'] as const;
 
+/** A language in which a policy can be written. */
 export type PolicyLanguage = (typeof policyLanguages)[number];
 
+/** A policy program that was checked and can be run in instances of its own. */
 export interface PolicyProgram {
   readonly language: PolicyLanguage;
   /**
@@ -160,6 +162,7 @@ export interface PolicyErrorFacts extends ErrorFacts {
   simTimeUs?: number;
 }
 
+/** The error of a policy program: what rule it broke, and where. */
 export class PolicyError extends TierKVError {
   readonly kind: PolicyErrorKind;
   readonly requestId: string | undefined;

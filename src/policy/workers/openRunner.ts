@@ -10,6 +10,7 @@ export function isServerUrl(text: string): boolean {
 }
 
 /**
+ * Opens what runs cases: threads of this machine, or workers behind a Redis.
  * @param server `redis://host:port` of the workers; undefined for threads of this process
  * @param say told of what a person has to know while it waits for workers
  * @throws TKV_CONFIG, TKV_IO, TKV_MISMATCH naming `--workers` where the server cannot be used

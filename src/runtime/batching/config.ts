@@ -86,6 +86,7 @@ function named<T extends { readonly name: string }>(field: string, name: string,
   throw configError(field, `is ${JSON.stringify(name)}, which does not exist`, remedy);
 }
 
+/** Budgets and policies of a `Scheduler`. */
 export interface SchedulerConfig {
   /** Most tokens that one step computes, over all requests. Default 2048. */
   maxBatchedTokens?: number;

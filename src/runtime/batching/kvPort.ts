@@ -101,6 +101,7 @@ const managerPortConfigNames: readonly string[] = optionNames<ManagerPortConfig>
   afterCall: true,
 });
 
+/** Gives a `Scheduler` the blocks of a `KVManager`. */
 export class ManagerPort implements KVPort {
   readonly blockTokens: number;
   readonly blockBytes: number;

@@ -48,6 +48,7 @@ export interface RequestProgress {
   readonly preemptions: number;
 }
 
+/** Decides which requests run in a step, with how many tokens each: admission, chunked prefill, preemption. */
 export class Scheduler<R extends ServingRequest = ServingRequest> {
   readonly config: ResolvedSchedulerConfig;
   readonly #core: SchedulerCore<R>;

@@ -59,6 +59,7 @@ const policies: Readonly<Record<string, EvictionEntry>> = {
 /** The policy where a configuration names none. */
 export const defaultEviction: EvictionChoice = { policy: 'hazard' };
 
+/** Names of the eviction policies that `ManagerConfig.eviction` takes. */
 export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 
 /**

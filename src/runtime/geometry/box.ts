@@ -24,6 +24,7 @@ const shapes = {
   spec: { granularity: 'number', layerStart: 'number' },
 } as const;
 
+/** A box of KV: ranges of layers, heads and tokens. */
 export interface KVBox {
   readonly layerStart: number;
   readonly layerEnd: number;
@@ -205,12 +206,14 @@ export function split(box: KVBox, axis: Axis, at: number): readonly [KVBox, KVBo
 //
 // If the unit does not divide the region, the last unit along that axis is ragged: smaller, never overlapping.
 
+/** Which axes of (layer, head, token) a unit spans. */
 export const Granularity = { BLOCK: 0, TOKEN: 1, HEAD: 2, LAYER: 3 } as const;
 export type Granularity = (typeof Granularity)[keyof typeof Granularity];
 
 export const granularityNames = ['block', 'token', 'head', 'layer'] as const;
 export type GranularityName = (typeof granularityNames)[number];
 
+/** The units of one granularity: which layers and heads they cover. */
 export interface UnitConfig {
   readonly granularity: Granularity;
   /** HEAD and LAYER: layers [start, end) of the region; all of them when absent. */

@@ -25,8 +25,10 @@ import {
 
 /** Bytes of one element. Formats of equal width but other meaning are different types. */
 export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
+/** Element type of K and V. */
 export type KVDtype = keyof typeof dtypeBytes;
 
+/** What `kvLayout` takes: layers, heads, element type and the tokens of a block. */
 export interface KVLayoutConfig {
   readonly layers: number;
   readonly kvHeads: number;
@@ -43,6 +45,7 @@ export interface KVLayoutConfig {
   readonly blockTokens: number;
 }
 
+/** The checked layout of a model's KV: strides, and the bytes of a block. */
 export interface KVLayout extends KVLayoutConfig {
   readonly valueDim: number;
   /** Grows whenever the meaning of a layout's fields changes. */

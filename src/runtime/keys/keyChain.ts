@@ -40,6 +40,7 @@ type TailListener = (
   tokens: KeyElements,
 ) => void;
 
+/** Makes the keys of a sequence's blocks: each is a keyed hash of all tokens up to its end. */
 export class KeyChain implements KeySource {
   readonly elementsPerKey: number;
   readonly #midstate: Uint32Array;
@@ -339,6 +340,7 @@ export class CanonicalWriter {
 // The program that embeds tierkv gives secret and tenant, from an authenticated context and never from a request's
 // body. The secret is not kept: each namespace has a key of its own, derived from it by keyed BLAKE2s.
 
+/** What gives keys their meaning beside the tokens: secret, tenant, epoch, model and layout. */
 export interface KeyNamespace {
   /** 16 to 32 random bytes. Without them keys can be neither predicted nor made to collide. */
   readonly secretKey: Uint8Array;
@@ -625,6 +627,7 @@ function mix(value: number): number {
 /** A part of the key by name: `{ adapter: 'sql-7' }`, `{ image: { value: sha256, fromToken: 35 } }`. */
 export type RequestExtras = Readonly<Record<string, string | Uint8Array | RequestExtra>>;
 
+/** A part of the key that begins at a token, such as the hash of an image. */
 export interface RequestExtra {
   readonly value: string | Uint8Array;
   /** The first token whose KV depends on it; the block of that token is the first whose key changes. Default 0. */

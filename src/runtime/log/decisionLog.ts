@@ -33,6 +33,7 @@ export interface LogOutput {
   readonly decisions?: (text: string) => void;
 }
 
+/** Writes a decision log: the inputs of a manager and its decisions, a line each. */
 export class LogWriter implements DecisionSink {
   readonly #output: LogOutput;
   readonly #check: LineCheck = new LineCheck();
@@ -142,6 +143,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.SAVE]: [2, true],
 };
 
+/** Reads a decision log line by line, and refuses what no manager wrote. */
 export class LogReader {
   readonly #path: string;
   readonly #check: LineCheck = new LineCheck();

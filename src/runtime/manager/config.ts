@@ -20,6 +20,7 @@ import {
   type WriteBudgetConfig,
 } from './offloadPolicies.ts';
 
+/** Size and policies of one tier of a manager. */
 export interface TierSize {
   /** What the tier may hold at rest. At least one page. */
   capacityBytes: number;
@@ -44,6 +45,7 @@ const tierSizeNames: readonly string[] = optionNames<TierSize>({
 /** What each tier may hold, by its name. The fastest of the named tiers is the top tier. */
 type TierSizes = { [name in TierName]?: TierSize };
 
+/** What a manager is made from: the tiers with their sizes, the units, and the policies by name. */
 export interface ManagerConfig extends TierSizes {
   /** Bytes of a unit, by size class. Class 0 is the whole block. */
   unitBytes: readonly number[];
@@ -162,7 +164,11 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
   const configured = configuredTiers(config);
   if (configured.length === 0) {
     const [first] = tierNames;
-    throw configError(first, `is ${described(config[first])}`, `Give it ${first}.capacityBytes.`);
+    throw configError(
+      first,
+      `is ${described(config[first])}`,
+      (named) => `Give it ${named(`${first}.capacityBytes`)}.`,
+    );
   }
   const tiers = configured.map((name, position) =>
     resolveTier(name, config[name], position === TOP, pageBytes, unitBytes),
@@ -221,7 +227,7 @@ function resolveTier(
   unitBytes: readonly number[],
 ): ResolvedTier {
   if (typeof size !== 'object' || size === null) {
-    throw configError(name, `is ${described(size)}`, `Give it ${name}.capacityBytes.`);
+    throw configError(name, `is ${described(size)}`, (named) => `Give it ${named(`${name}.capacityBytes`)}.`);
   }
   requireOptions(size, tierSizeNames, name, 'TKV_CONFIG');
   requireInteger(`${name}.capacityBytes`, size.capacityBytes, 0);

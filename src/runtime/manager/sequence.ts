@@ -30,6 +30,7 @@ export const Entry = {
 export type Entry = (typeof Entry)[keyof typeof Entry];
 export const entryNames: readonly CodeName<typeof Entry>[] = codeNames(Entry);
 
+/** A sequence of a manager: the blocks that it holds, in order. */
 export class Sequence {
   readonly id: SequenceId;
   /** Blocks whose content was found, ready or on its way, when the sequence was opened. */

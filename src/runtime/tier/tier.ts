@@ -18,6 +18,7 @@ export interface TierTitles {
   remote: 'Remote';
 }
 
+/** The name of a tier in a configuration, such as `ddr`. */
 export type TierName = Extract<keyof TierTitles, string>;
 
 const titles: Record<string, string> = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe', remote: 'Remote' };

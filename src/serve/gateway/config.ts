@@ -10,6 +10,7 @@ import type { AnswerLimits } from './answers.ts';
 import type { BackendConfig } from './backend.ts';
 import type { GatewayPlan, ShadowPlan } from './plan.ts';
 
+/** Bounds of a gateway: bytes, open requests, retries and times. */
 export interface GatewayLimits extends AnswerLimits {
   /** Bytes of a request's body, and of its head. */
   readonly bodyBytes: number;
@@ -41,6 +42,7 @@ export const defaultLimits: GatewayLimits = {
   clientMs: 60_000,
 };
 
+/** What a `Gateway` is opened with: servers, policies, limits and tenants. */
 export interface GatewayConfig {
   readonly backends: readonly BackendConfig[];
   /** Policies; what they leave out `control` decides. */

@@ -39,6 +39,7 @@ const saltsMissed =
 /** Bytes of a part of log or trace: some million requests. */
 const PART_BYTES = 2 ** 30;
 
+/** An OpenAI-compatible gateway before real servers, with the control plane of the simulator. */
 export class Gateway implements ServedGateway, AsyncDisposable {
   readonly pool: BackendPool;
   readonly cutter: PromptCutter;

@@ -22,6 +22,7 @@ export interface ShadowPlan {
   readonly bundle: PolicyBundle;
 }
 
+/** What a gateway decides by: control plane, queue and bundle. */
 export interface GatewayPlan {
   /** Stages that the bundle leaves out, and signals. */
   readonly control: ControlConfig;

@@ -14,6 +14,7 @@ import { ShadowCounts, type ShadowTally } from './shadowCounts.ts';
 
 //  What policies that decided beside would have given, by simulation of the recorded traffic.
 
+/** How policies that decided beside the real one compare. */
 export interface ShadowReport {
   /** What the gateway decided by, first, and each of the others. */
   readonly policies: readonly {

@@ -24,6 +24,7 @@ import { type HandoffAddress, type HandoffReference, offered, References } from 
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
+/** Deadlines and bounds of a `HandoffReceiver`. */
 export interface HandoffReceiverOptions {
   /** Milliseconds without a sign of life of the other side after which it counts as gone. Default 5000. */
   readonly patienceMs?: number;
@@ -85,6 +86,7 @@ export const handoffOutcomes = [
 ] as const;
 export type HandoffOutcome = (typeof handoffOutcomes)[number];
 
+/** How a hand-off ended, and how many blocks came. */
 export interface HandoffEnd {
   readonly outcome: HandoffOutcome;
   /** Why it is not `taken`; empty otherwise. */
@@ -100,6 +102,7 @@ export interface HandoffEnd {
   readonly flowMs: number;
 }
 
+/** The decode side of a hand-off: fetches the blocks that a reference names, into host memory. */
 export class HandoffReceiver implements AsyncDisposable {
   readonly #port: BlockPort;
   readonly #references: References;

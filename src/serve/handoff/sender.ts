@@ -34,6 +34,7 @@ import { type HandoffOffer, Offer } from './offer.ts';
 import { type HandoffAddress, offered, REFERENCE_BYTES, References } from './reference.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
+/** Where a `HandoffSender` listens, and how long it holds blocks. */
 export interface HandoffSenderOptions {
   /** Where to listen for runtimes that fetch blocks. Default: nowhere; blocks then go by the shared tier. */
   readonly listen?: {
@@ -95,6 +96,7 @@ export interface SenderCounts {
   bytes: number;
 }
 
+/** The prefill side of a hand-off: offers blocks of a prompt to another runtime. */
 export class HandoffSender implements AsyncDisposable {
   readonly #port: BlockPort;
   readonly #references: References;

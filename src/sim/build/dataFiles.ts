@@ -147,7 +147,7 @@ export function loadCoefficients(
   const shippedName = shippedCoefficients(backend, hardware);
   if (!exists(latencyDataFile(shippedName))) {
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
-    throw namedError('TKV_CONFIG', 'coefficients', (name) => {
+    throw namedError('TKV_CONFIG', { field: 'coefficients' }, (name) => {
       const remedy = `Give a file of tierkv latency fit as ${name('coefficients')}, or choose another ${name('latencyModel')}.`;
       return `there are no coefficients for ${what}. ${remedy}`;
     });

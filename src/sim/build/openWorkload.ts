@@ -6,7 +6,7 @@
 import path from 'node:path';
 import { inputError } from '../../io/files/inputErrors.ts';
 import { exists, fileLines, firstLine, folderFiles, isFolder, readText } from '../../io/files/inputs.ts';
-import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, nearestName, TierKVError } from '../../runtime/errors.ts';
 import { parseWorkloadSpec } from '../description/readWorkload.ts';
 import type { WorkloadSpec } from '../description/workloadSpec.ts';
 import {
@@ -144,10 +144,10 @@ export function formatOf(file: string): Format {
   }
   if (line.trimStart().startsWith('{')) return jsonFormat(line, file);
   if (line.includes(',')) return csvFormat(line, file);
-  throw new TierKVError(
+  throw namedError(
     'TKV_INPUT',
-    `${file}: no known workload format. Name it with --from: ${FORMATS.join(', ')}`,
-    { path: file },
+    { field: 'format', path: file },
+    (name) => `${name(file)}: no known workload format. Name its ${name('format')}: ${FORMATS.join(', ')}`,
   );
 }
 

@@ -24,6 +24,7 @@ import { latenciesOf } from './output.ts';
 import { planSimulation } from './plan.ts';
 import { rateNotice } from './presetSettings.ts';
 
+/** Metrics of a simulated run, as a whole and by instance. */
 export interface SimulationResult {
   /** Metrics of the whole run, as `tierkv simulate` prints them. */
   readonly metrics: MetricsOutput;
@@ -50,6 +51,7 @@ export interface SimulationDetail {
   readonly cache: CacheMetrics;
 }
 
+/** What `simulate` takes beside the description. */
 export interface SimulateOptions {
   /** Texts of files that the description names, by name. They are taken in place of files on disk. */
   readonly files?: Readonly<Record<string, string>>;

@@ -32,6 +32,7 @@ export interface SimulatedWorkload {
   readonly sharesNothing?: boolean;
 }
 
+/** Settings of a simulation beside its parts, such as its horizon. */
 export interface SimulationOptions {
   /** No event after this happens. Infinity for none. */
   readonly horizonUs: number;
@@ -147,6 +148,7 @@ export interface StepSpan {
   readonly thrashedFor: readonly BlockKeys[];
 }
 
+/** Told what happens in a simulation: arrivals, decisions, steps, ends. */
 export interface SimulationObserver {
   step?(record: StepSpan): void;
   arrived?(request: SimRequest, nowUs: number): void;

@@ -58,6 +58,7 @@ export interface ForkOptions {
 
 const forkOptionsNames: readonly string[] = optionNames<ForkOptions>({ observer: true, forced: true });
 
+/** A simulation that runs step by step, and can be forked. */
 export class Simulation implements InstanceHost {
   readonly horizonUs: number;
   /** Events handled so far. */

@@ -57,6 +57,7 @@ const limitNames = optionNames<InstanceLimits>({
   preemption: true,
 });
 
+/** The pools of instances that a simulation has. */
 export interface Fleet {
   readonly pools: readonly PoolConfig[];
 }
@@ -107,6 +108,7 @@ function isSameShare(one: EngineConfig['shared'], other: EngineConfig['shared'])
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
+/** What `newSimulation` takes: fleet, workload, control plane and options. */
 export interface SimulationSetup {
   readonly deployment: Fleet;
   readonly workload: SimulatedWorkload;

@@ -190,6 +190,7 @@ export type LoadTiming =
   /** The block is there at once, and the next step takes longer: `baseUs` a load and `usPerBlock` a block. */
   | { readonly kind: 'billed'; readonly baseUs: number; readonly usPerBlock: number };
 
+/** The engine of a simulated instance: blocks, tiers, limits and policies. */
 export interface EngineConfig {
   readonly blockTokens: number;
   /** What a request holds beside the blocks of its tokens, of a model with sliding windows or linear layers. */

@@ -15,6 +15,7 @@ import type { TrainedPhysicsCoefficients } from './trainedPhysics.ts';
 
 export const coefficientSchema = 'tierkv.latency/1';
 
+/** Fitted numbers of a latency model, by its name. */
 export type Coefficients =
   | {
       readonly backend: 'calibrated';

@@ -34,6 +34,7 @@ const runtimeGib = { alone: 0.13, several: 0.55 } as const;
 /** Share of the memory on the data sheet that a process is shown where a GPU's file does not say it. */
 const visibleShare = 0.985;
 
+/** What `engineMemory` takes beside model and GPU. */
 export interface EngineMemoryOptions {
   readonly tp: number;
   /** Data parallel ranks of a mixture of experts, over which its experts are spread too. */
@@ -189,6 +190,7 @@ function activationBytes(model: ModelConfig, options: EngineMemoryOptions): numb
 }
 
 /**
+ * How much of a GPU's memory weights and activations take, and how many KV blocks are left.
  * @throws {TierKVError} TKV_CONFIG for options out of range; TKV_CAPACITY when no KV block fits.
  */
 export function engineMemory(

@@ -31,6 +31,7 @@ export interface LinearCoefficients {
   readonly beta: readonly number[];
 }
 
+/** A latency model that is linear in the tokens of a step. */
 export class Linear implements LatencyModel {
   readonly backend: string = 'linear';
   readonly outputTokenProcessingUs: number;

@@ -398,6 +398,7 @@ export function layerSplit(model: ModelConfig, prefix: boolean): { moe: number; 
 // Figures of a GPU that latency models use, read from a data file of ours or from one entry of upstream's
 // `hardware_config.json`. Every number is checked; an unknown key is an error with the nearest known one.
 
+/** A GPU: peaks, bandwidths and memory. */
 export interface Hardware {
   readonly name: string;
   /** Other names under which users ask for it. */

@@ -134,6 +134,7 @@ export class Flights<T> {
 // over the bandwidth. Between its last byte and the moment at which its end is known lies a delay, in which the
 // link already carries the next transfer. While both directions are busy, each has a share of its bandwidth.
 
+/** How long transfers take on a modeled link. */
 export interface LinkProfile {
   /** Time that each transfer takes of the link, beside its bytes. */
   readonly baseLatencyUs: number;

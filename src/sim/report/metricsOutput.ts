@@ -22,6 +22,7 @@ import {
   wasTurnedAway,
 } from '../metrics/statistics.ts';
 
+/** Metrics of a run or of one instance, with the names of BLIS. */
 export interface MetricsOutput {
   readonly instance_id: string;
   readonly completed_requests: number;

@@ -117,6 +117,7 @@ export function tierShares(instances: readonly (readonly TierReport[])[]): Reado
 
 // How full the tiers are over time, sampled at steps; the samples thin out as the run grows.
 
+/** How full the tiers were at one time, and what was found in them. */
 export interface OccupancySample {
   readonly timeUs: number;
   /** Share in use of each tier, HBM first, over all instances. */

@@ -223,6 +223,7 @@ interface KindSamplers {
   readonly burst: BurstFactor;
 }
 
+/** Makes the follow-up requests of closed loops and sessions when earlier ones have ended. */
 export class SessionManager {
   readonly #plan: SessionPlan;
   readonly #pool: StreamPool;

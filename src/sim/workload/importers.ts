@@ -289,7 +289,10 @@ export class MooncakeRows {
   }
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field. */
+/**
+ * Reads a trace in the format of Mooncake.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field.
+ */
 export function* mooncakeRequests(
   lines: Lines,
   file: string,
@@ -374,7 +377,10 @@ class ChainedIds {
   }
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field. */
+/**
+ * Reads a trace in the format of Alibaba's Bailian.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field.
+ */
 export function* bailianRequests(
   lines: Lines,
   file: string,

@@ -115,7 +115,7 @@ export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' 
   if (Object.hasOwn(PRESETS, name)) return PRESETS[name];
   const near = nearestName(name, presetNames);
   const meant = near === undefined ? '' : `Did you mean "${near}"? `;
-  throw namedError('TKV_CONFIG', 'preset', (called) => {
+  throw namedError('TKV_CONFIG', { field: 'preset' }, (called) => {
     return `${called('preset')} is "${name}", which is not a preset. ${meant}Valid: ${presetNames.join(', ')}`;
   });
 }

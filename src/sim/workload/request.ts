@@ -53,6 +53,7 @@ export interface RequestOrigin {
   readonly cancellation?: CancellationSpec;
 }
 
+/** One request of a workload: when it arrives, its tokens in and out, and what determines its prompt. */
 export interface WorkloadRequest {
   /** `request_<n>` in order of arrival, or `session_<sid>_round_<n>_<counter>` for a follow-up. */
   id: string;

@@ -161,7 +161,10 @@ function unclearTime(name: string, at: TraceLine): TierKVError {
   );
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field; TKV_CONFIG for a rate out of range. */
+/**
+ * Reads a CSV file of prompt and answer lengths.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field; TKV_CONFIG for a rate out of range.
+ */
 export function* lengthFileRequests(
   lines: Lines,
   file: string,

@@ -109,6 +109,7 @@ export const VOCABULARY = 128_000;
 
 const KEPT_STREAMS = 64;
 
+/** Gives the token ids of a request's prompt. */
 export class TokenReader {
   readonly #streams = new Map<bigint, GoRandom>();
 

@@ -21,6 +21,7 @@ import { drawCancellation, type RequestStream, type WorkloadRequest } from './re
 
 const BLUEPRINT_SEED_OFFSET = 7_919n;
 
+/** A workload that is ready to run: its clients and the stream of its requests. */
 export interface Workload {
   readonly limits: Limits;
   readonly clients: readonly ClientSpec[];

@@ -69,6 +69,7 @@ export interface NextConstraint {
   readonly text: string;
 }
 
+/** The cheapest deployment that met the targets, the checks of it, and what was tried. */
 export interface PlanAnswer {
   readonly schema: 'tierkv.plan/1';
   readonly question: CheckedQuestion;
@@ -106,6 +107,7 @@ export interface PlanProgress extends PlanStage {
   readonly best: string | undefined;
 }
 
+/** What `plan` takes beside the question. */
 export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
   readonly runner?: TaskRunner<TrialTasks>;

@@ -16,6 +16,7 @@ import {
 } from '../../sim/links/machineTiers.ts';
 import { type PlanTargets, requireFigure } from './targets.ts';
 
+/** The traffic that a plan must serve. */
 export interface PlanWorkload {
   /** A preset such as `chatbot`. */
   readonly preset?: string;
@@ -36,6 +37,7 @@ type TierPrices = { readonly [Name in SizedTierName as `${Name}Price`]?: number 
 /** GiB of each such tier for KV, of each instance, such as `ddrGib`. Default: none, 128 and 512 of DDR, none and 4,096 of NVMe. */
 type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly number[] };
 
+/** What `plan` is asked: model, workload, targets, and what may be bought. */
 export interface PlanQuestion extends TierPrices, TierGib {
   /** By name, or the path of its config.json. */
   readonly model: string;

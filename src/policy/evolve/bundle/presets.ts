@@ -51,7 +51,10 @@ export const presets: ReadonlyMap<string, PolicyBundle> = new Map(
 /** Bundle that scores are compared with: weights 1:1, as in the router-search experiment. */
 export const baseline: PolicyBundle = { ...usual, name: 'baseline' };
 
-/** @throws TKV_CONFIG with the nearest name, and the command that lists all presets */
+/**
+ * The bundle of a named policy, such as `routing/least-loaded`.
+ * @throws TKV_CONFIG with the nearest name, and the command that lists all presets
+ */
 export function preset(name: string): PolicyBundle {
   requireShapes({ name }, { name: 'text' });
   if (name === 'baseline') return baseline;

@@ -26,6 +26,7 @@ export interface CaseResult {
   readonly metrics: Readonly<Record<string, number>>;
 }
 
+/** What a policy is worth on a suite: score, objectives, cases. */
 export interface Evaluation {
   /** Content hash of the bundle without name, generation, parent and mutations. */
   readonly policyId: string;
@@ -40,6 +41,7 @@ export interface Evaluation {
   readonly error?: EvaluationError;
 }
 
+/** What scores policy bundles. */
 export interface Evaluator {
   /** Names of the objectives, in the order of `Evaluation.objectives`. */
   readonly objectiveNames: readonly string[];
@@ -91,6 +93,7 @@ export interface SuiteCase {
   readonly perturbation: number;
 }
 
+/** The cases by which policies are judged: deployments, suites and scoring. */
 export interface EvaluationPlan {
   readonly suites: Readonly<Record<SuiteName, readonly SuiteCase[]>>;
   readonly scoring: Scoring;

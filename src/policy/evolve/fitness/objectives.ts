@@ -10,6 +10,7 @@
 import { requireShapes } from '../../../runtime/options.ts';
 import { type PolicyBundle, type PolicySpec, policySlots, type TreeNode } from '../bundle/policyBundle.ts';
 
+/** One objective of a score: a raw metric, its direction and its weight. */
 export interface ObjectiveSpec {
   readonly name: string;
   /** Name of the raw metric. */
@@ -33,6 +34,7 @@ export type Scalariser = (typeof scalarisers)[number];
 export const scoreModes = ['weighted', 'slo-first'] as const;
 export type ScoreMode = (typeof scoreModes)[number];
 
+/** How raw metrics become a score. */
 export interface Scoring {
   readonly objectives: readonly ObjectiveSpec[];
   readonly scalariser: Scalariser;

@@ -25,6 +25,7 @@ import { headOfLineBlocking, priorityInversions } from '../../../sim/report/deci
 import { clusterMetrics, tenantSummaries } from '../../../sim/report/metricsOutput.ts';
 import { cacheMetrics, tierShares, transferMetrics } from '../../../sim/report/tierMetrics.ts';
 
+/** Metrics of one case by name. */
 export type RawMetrics = Readonly<Record<string, number>>;
 
 /** The least time that counts for a request that did not complete, so that no policy looks fast by turning requests away. */

@@ -19,6 +19,7 @@ export class TimeIsUp extends Error {
   override readonly name: string = 'TimeIsUp';
 }
 
+/** The time of a search, shared among its phases. */
 export class SearchBudget {
   readonly #startMs: number;
   readonly #totalMs: number;

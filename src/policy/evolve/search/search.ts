@@ -64,6 +64,7 @@ const CROSSINGS = 3;
 /** Generations between two that add every term to the best program; generation 3 is the first. */
 const TERMS_EVERY = 8;
 
+/** A search over policy bundles, generation by generation. */
 export class Search {
   #state: SearchState;
   /** The state after the last generation, as JSON. */

@@ -77,7 +77,10 @@ export function survivors(points: readonly Objectives[], count: number): number[
 // Hypervolume: the volume that a set of points dominates, down to a reference point. By slicing objectives (HSO: L. While et al., "A Faster Algorithm for Calculating
 // Hypervolume", 2006); exact, and fast enough for fronts of some hundred points in up to five objectives.
 
-/** @param reference a point that is below it in some objective adds no volume */
+/**
+ * The volume that a set of points dominates: how good a front of objectives is.
+ * @param reference a point that is below it in some objective adds no volume
+ */
 export function hypervolume(points: readonly Objectives[], reference: Objectives): number {
   requireShapes({ points, reference }, { points: [['number']], reference: ['number'] });
   const above = points

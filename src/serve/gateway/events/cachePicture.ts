@@ -45,6 +45,7 @@ interface PictureBlock {
   readonly children: Map<string, PictureBlock>;
 }
 
+/** What a server holds, by its KV events: how much of a prompt it would find. */
 export class CachePicture {
   /** By layer group, then by salt and adapter. */
   readonly #groups: Map<number, PictureGroup> = new Map();

@@ -47,6 +47,7 @@ export interface LinearFit {
   predict(records: readonly StepRecord[]): StepPrediction[];
 }
 
+/** Fits a `Linear` model to steps that were measured. */
 export function fitLinear(records: readonly StepRecord[]): LinearFit {
   requireShapes({ records }, { records: [{ experiment: 'text', model: 'text' }] });
   if (records.length === 0) throw inputError('records', 'holds no step. Give steps that were measured.');

@@ -4,7 +4,7 @@
  * the log has both.
  */
 
-import { TierKVError } from '../../../runtime/errors.ts';
+import { lineError, type TierKVError } from '../../../runtime/errors.ts';
 import { requireShapes } from '../../../runtime/options.ts';
 import { shown } from '../../workload/traceLines.ts';
 import { BatchSums } from '../latencyModel.ts';
@@ -280,7 +280,7 @@ export function averageStep(run: RunSummary): StepRecord {
 // line.
 
 function bad(file: string, line: number, problem: string, remedy: string): TierKVError {
-  return new TierKVError('TKV_INPUT', `${file}:${line}: ${problem}. ${remedy}`, { path: file, line });
+  return lineError(file, line, `${problem}. ${remedy}`);
 }
 
 /** Most rows of a table, which a fit goes over some hundred times. */
