@@ -62,10 +62,14 @@ export interface SimulationPlan {
   readonly notices: readonly string[];
 }
 
-/** @throws {TierKVError} for anything unknown or out of range, in the words of the one who wrote it */
-export function planSimulation(deployment: Deployment): SimulationPlan {
+/**
+ * @param text of the deployment file. Default: it is read
+ * @throws {TierKVError} for anything unknown or out of range, in the words of the one who wrote it
+ */
+export function planSimulation(deployment: Deployment, text?: string): SimulationPlan {
   const file = get(deployment, 'file');
-  return file === undefined ? planSettings(deployment) : planFile(file, deployment);
+  if (file === undefined) return planSettings(deployment);
+  return planFile(file, text ?? readText(file), deployment);
 }
 
 /** The plan with another seed. Profiles of ServeGen are drawn when a plan is made, and so have to be planned again. */
@@ -143,8 +147,8 @@ function silentWorkload(workload: PlannedWorkload): string[] {
 
 const VERSIONS = ['1'] as const;
 
-function planFile(file: string, deployment: Deployment): SimulationPlan {
-  const text = applySettings(readText(file), file, deployment);
+function planFile(file: string, written: string, deployment: Deployment): SimulationPlan {
+  const text = applySettings(written, file, deployment);
   const root = readYaml(text, file);
   root.choice('version', VERSIONS);
   const pools = readPools(root, deployment);

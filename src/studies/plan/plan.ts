@@ -169,7 +169,6 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
     tell();
     return await answerOf(checked, trials, found, left);
   } finally {
-    trials.close();
     if (own) await runner.close();
   }
 }
@@ -253,7 +252,7 @@ async function howSure(
   left: TimeLeft,
 ): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
   const others = modelsOfTime.filter((name) => name !== question.latencyModel);
-  const canLoad = traffic.perS > 0;
+  const canLoad = (traffic?.perS ?? 0) > 0;
   const byLoad: PlanTrial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
   const asked: readonly PlanTrial[] = [
     ...others.map((latencyModel) => ({ ...trial, latencyModel })),
@@ -332,7 +331,10 @@ function causeOf(
   return figure?.startsWith('ttft') === true ? 'prompts' : 'the steps';
 }
 
-function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, requests }: Found): string[] {
+function notesOf(
+  question: CheckedQuestion,
+  { traffic, best, closest, isWhole, requests, unseen }: Found,
+): string[] {
   const notes: string[] = [];
   const { latencyModel, prices, gpus, workload } = question;
   const shown = best ?? closest;
@@ -350,6 +352,15 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, r
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');
   }
   if (!isWhole) notes.push('the time ended before the search did: a cheaper deployment may exist');
+  if (unseen.length > 0) {
+    notes.push(`there was no time to look at instances of ${unseen.join(', ')}`);
+  }
+  if (traffic === undefined) return notes;
+  if (!traffic.isWhole) {
+    notes.push(
+      `there was time to read ${traffic.prompts.count} requests of the workload, by which it is judged`,
+    );
+  }
   if (best?.trial.requests !== undefined && best.trial.requests < requests) {
     notes.push(
       `there was no time for a full run: the answer is by ${best.trial.requests} requests instead of ${requests}`,

@@ -88,7 +88,6 @@ describe('a plan', () => {
       fitting.map((choice) => ({ choice, requests: 200, seed: checked.seed })),
       () => 1e9,
     );
-    trials.close();
     expect(cheaper.filter((one) => one?.meets !== false).map((one) => one?.trial.choice)).toEqual([]);
     expect(answer.choice?.meets).toBe(true);
     expect(answer.effort.isWhole).toBe(true);
@@ -191,7 +190,6 @@ describe('a plan', () => {
       );
       expect(alone?.meets).toBe(false);
     }
-    trials.close();
   });
 
   it('stops at the end of its time, and says so', async () => {
@@ -201,7 +199,6 @@ describe('a plan', () => {
       () => 0,
       () => {},
     ).run();
-    trials.close();
     expect(found.isWhole).toBe(false);
     expect(trials.count).toBe(0);
   });
