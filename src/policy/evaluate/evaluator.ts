@@ -5,6 +5,13 @@
 
 import os from 'node:os';
 import { FileContents } from '../../io/files/inputs.ts';
+import {
+  isUnanswered,
+  type PoolLimits,
+  type TaskRunner,
+  type Unanswered,
+  WorkerPool,
+} from '../../io/workerPool.ts';
 import { invariant, TierKVError, unknownName } from '../../runtime/errors.ts';
 import type { ValueKind } from '../../runtime/kinds.ts';
 import * as is from '../../runtime/kinds.ts';
@@ -33,14 +40,7 @@ import {
 } from '../evolve/fitness/objectives.ts';
 import { LOST_MS, type LostTimes, lostTimesOf, type RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import {
-  isUnanswered,
-  type PoolLimits,
-  type TaskAnswer,
-  type TaskRunner,
-  type Unanswered,
-  WorkerPool,
-} from '../workers/workerPool.ts';
+import type { TaskAnswer, Tasks } from '../workers/thread.ts';
 import { CaseCache, programHash } from './caseCache.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
 import type { CaseTask, ExplainOptions, Explanation, PlannedCase, TaskResult } from './runCase.ts';
@@ -49,7 +49,7 @@ export interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
   readonly limits: PoolLimits;
   /** Runner of the cases. Default: threads of this process. */
-  readonly runner?: TaskRunner;
+  readonly runner?: TaskRunner<Tasks>;
   /** Folder that keeps results between runs. */
   readonly cacheFolder?: string;
   /** Called after each case. */
@@ -79,9 +79,9 @@ const planShape: ValueKind<object> = is.fields({
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
-  readonly #runner: TaskRunner;
+  readonly #runner: TaskRunner<Tasks>;
   /** The runner where none was given. */
-  readonly #own: WorkerPool | undefined;
+  readonly #own: WorkerPool<Tasks> | undefined;
   readonly #wallMs: number;
   readonly #cache: CaseCache;
   readonly #progress: (ended: number, asked: number) => void;
@@ -106,8 +106,8 @@ export class SimulationEvaluator implements Evaluator {
     );
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
-    this.#own = runner === undefined ? new WorkerPool(limits) : undefined;
-    this.#runner = runner ?? (this.#own as WorkerPool);
+    this.#own = runner === undefined ? new WorkerPool<Tasks>(limits) : undefined;
+    this.#runner = runner ?? (this.#own as WorkerPool<Tasks>);
     this.#wallMs = limits.wallMs;
     this.#cache = new CaseCache(cacheFolder, undefined, say);
     this.#progress = progress;

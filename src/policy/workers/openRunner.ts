@@ -1,8 +1,9 @@
 /** Where tasks run: on threads of this process, or on the workers of a server. */
 
+import { type PoolLimits, type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
-import { type PoolLimits, type TaskRunner, WorkerPool } from './workerPool.ts';
+import type { Tasks } from './thread.ts';
 
 /** Whether `--workers` names a server, and not a number of threads. */
 export function isServerUrl(text: string): boolean {
@@ -19,7 +20,7 @@ export async function openRunner(
   server: string | undefined,
   limits: PoolLimits,
   say: (line: string) => void,
-): Promise<TaskRunner> {
+): Promise<TaskRunner<Tasks>> {
   checkInputs(
     { server, limits, say },
     {
@@ -28,7 +29,7 @@ export async function openRunner(
       say: is.func(),
     },
   );
-  if (server === undefined) return new WorkerPool(limits);
+  if (server === undefined) return new WorkerPool<Tasks>(limits);
   const { RemoteRunner } = await import('./remoteRunner.ts');
   return RemoteRunner.open(server, limits, say);
 }

@@ -4,7 +4,7 @@
  */
 
 import { availableParallelism } from 'node:os';
-import { type TaskRunner, WorkerPool } from '../../policy/workers/workerPool.ts';
+import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { rateNotice } from '../../sim/build/presetSettings.ts';
@@ -29,7 +29,7 @@ import {
   type TimeLeft,
 } from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
-import type { TrialResult } from './trial.ts';
+import type { TrialResult, TrialTasks } from './trial.ts';
 import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
 
 /** A deployment that was tried, with the figures of its run. */
@@ -111,7 +111,7 @@ export interface PlanProgress extends PlanStage {
 /** What `plan` takes beside the question. */
 export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
-  readonly runner?: TaskRunner;
+  readonly runner?: TaskRunner<TrialTasks>;
   readonly progress?: (state: PlanProgress) => void;
 }
 
@@ -139,7 +139,8 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
   requireOptions(options, planOptionsNames, 'options');
   const checked = checkQuestion(question);
   const own = options.runner === undefined;
-  const runner = options.runner ?? new WorkerPool({ workers: availableParallelism(), wallMs: Infinity });
+  const runner =
+    options.runner ?? new WorkerPool<TrialTasks>({ workers: availableParallelism(), wallMs: Infinity });
   let stage: PlanStage = { stage: 'bounds', share: 0 };
   let best: Tried | undefined;
   const tell = (): void => {

@@ -6,9 +6,9 @@
  * The reason of a miss is taken down when the request opens. What happens to the block later changes nothing of it.
  */
 
-import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../../runtime/index.ts';
-import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */
