@@ -21,7 +21,8 @@ import {
   requireElements,
   TOP,
 } from '../runtime/index.ts';
-import { optionNames } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import { isHostStore } from '../runtime/tier/tierStore.ts';
 import { findShared } from './begin.ts';
 import type { KVRuntimeConfig } from './config.ts';
@@ -64,10 +65,10 @@ export interface PromptOptions {
   readonly extras?: RequestExtras | undefined;
 }
 
-export const promptOptionsNames: readonly string[] = optionNames<PromptOptions>({
-  tenant: true,
-  extras: true,
-});
+export const promptOptionsTable: OptionTable<PromptOptions> = optionTable({
+  tenant: is.passed(),
+  extras: is.optional(is.passed()),
+} satisfies Kinds<PromptOptions>);
 
 export class BlockPort {
   readonly #context: RequestContext;

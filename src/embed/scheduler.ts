@@ -29,11 +29,11 @@ import {
   TierKVError,
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
-import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
+import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsTable } from './managerLoop.ts';
 import { tellOfPlan, tellOfTokens } from './observability.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { requireTokenId } from './tenancy.ts';
@@ -268,7 +268,7 @@ export class KVScheduler {
    * `signal`
    */
   async next(options: WaitOptions = {}): Promise<void> {
-    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
+    const signals = signalsOf(this.#context, waitOptionsTable.read(options));
     throwIfAborted(signals);
     this.#requireOpen();
     const { keeper } = this.#context;
@@ -435,7 +435,11 @@ export interface SampledToken {
   readonly stop?: boolean | undefined;
 }
 
-const sampledTokenNames: readonly string[] = optionNames<SampledToken>({ id: true, token: true, stop: true });
+const sampledTokenTable = optionTable({
+  id: is.passed(),
+  token: is.passed(),
+  stop: is.optional(is.flag()),
+} satisfies Kinds<SampledToken>);
 
 /** A request that has ended, and why. */
 export interface FinishedRequest {
@@ -476,8 +480,7 @@ function takeTokens(
     if (plan.samples(seat)) expected.add(plan.request(seat));
   }
   sampled.forEach((each, i) => {
-    const { id, token, stop } = requireOptions(each, sampledTokenNames, `sampled[${i}]`);
-    requireFlag(stop, `sampled[${i}].stop`);
+    const { id, token } = sampledTokenTable.read(each, `sampled[${i}]`);
     requireTokenId(token, `sampled[${i}].token`);
     const request = requests.get(id);
     if (request === undefined || !expected.has(request)) {

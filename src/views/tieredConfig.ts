@@ -9,7 +9,7 @@ import type { OpenedTier } from '../backends/tierRow.ts';
 import type { TierOptions } from '../backends/tierRows.ts';
 import { adoptRecovered, storeIdentity } from '../embed/assembly.ts';
 import { DeviceKeeper } from '../embed/deviceKeeper.ts';
-import { classifierOptionsNames, classifierOptionsOf } from '../embed/hotColdClassifier.ts';
+import { classifierOptionsOf, classifierOptionsTable } from '../embed/hotColdClassifier.ts';
 import { ManagerLoop } from '../embed/managerLoop.ts';
 import {
   OpenParts,
@@ -18,14 +18,7 @@ import {
   requireMachineHolds,
   type StoreConfig,
 } from '../embed/stores.ts';
-import {
-  configError,
-  described,
-  nearestName,
-  requireFinite,
-  requireInteger,
-  requirePositive,
-} from '../runtime/errors.ts';
+import { configError, described, nearestName, requireFinite } from '../runtime/errors.ts';
 import {
   type DecisionSink,
   type Digest,
@@ -37,7 +30,8 @@ import {
   type TierStore,
   tierName,
 } from '../runtime/index.ts';
-import { optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import {
   checkMigratorOptions,
   HotColdClassifier,
@@ -66,14 +60,17 @@ export interface TierConfig {
   readonly path?: string;
 }
 
-const tierConfigNames: readonly string[] = optionNames<TierConfig>({
-  tier: true,
-  capacityBytes: true,
-  bandwidthGbps: true,
-  latencyUs: true,
-  deviceId: true,
-  path: true,
-});
+const tierConfigTable = optionTable(
+  {
+    tier: is.passed(),
+    capacityBytes: is.integer(1),
+    bandwidthGbps: is.optional(is.positive()),
+    latencyUs: is.optional(is.finite()),
+    deviceId: is.optional(is.passed()),
+    path: is.optional(is.passed()),
+  } satisfies Kinds<TierConfig>,
+  'TKV_CONFIG',
+);
 
 /** What `tierkv calibrate` writes for a link, or `parseLinkCalibration` reads. */
 export interface CalibratedLink {
@@ -90,10 +87,10 @@ interface TierSet {
 
 /** @throws TKV_CONFIG for a tier that is missing, unknown or named twice, or a field that is wrong */
 function tierSet(tiers: readonly TierConfig[]): TierSet {
-  requireArray(tiers, 'tiers', "Pass [{ tier: 'hbm', capacityBytes }, ...].", 'TKV_CONFIG');
+  is.array("Pass [{ tier: 'hbm', capacityBytes }, ...].").read(tiers, 'tiers', 'TKV_CONFIG');
   const byTier = new Map<string, TierConfig>();
   for (const [i, config] of tiers.entries()) {
-    const { tier } = requireOptions(config, tierConfigNames, `tiers[${i}]`, 'TKV_CONFIG');
+    const { tier } = tierConfigTable.read(config, `tiers[${i}]`);
     if (!storageTiers.includes(tier)) {
       const near = nearestName(String(tier), storageTiers);
       const remedy = near === undefined ? `Use ${storageTiers.join(', ')}.` : `Did you mean ${near}?`;
@@ -101,9 +98,6 @@ function tierSet(tiers: readonly TierConfig[]): TierSet {
     }
     if (byTier.has(tier)) throw configError(`tiers[${i}].tier`, `is ${tier} again`, 'Name each tier once.');
     byTier.set(tier, config);
-    requireInteger(`${tier}.capacityBytes`, config.capacityBytes, 1);
-    if (config.bandwidthGbps !== undefined) requirePositive(`${tier}.bandwidthGbps`, config.bandwidthGbps);
-    if (config.latencyUs !== undefined) requireFinite(`${tier}.latencyUs`, config.latencyUs);
   }
   const hbm = byTier.get('hbm');
   if (hbm === undefined) throw configError('tiers', 'have no hbm', 'Blocks are written there: name it.');
@@ -164,22 +158,25 @@ export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait
   readonly sink?: DecisionSink;
 }
 
-const tieredStorageConfigNames: readonly string[] = optionNames<TieredStorageConfig>({
-  adapter: true,
-  wait: true,
-  notice: true,
-  wrapStores: true,
-  pool: true,
-  tiers: true,
-  links: true,
-  migration: true,
-  restart: true,
-  sink: true,
-});
+const tieredStorageConfigTable = optionTable(
+  {
+    adapter: is.optional(is.passed()),
+    wait: is.optional(is.passed()),
+    notice: is.optional(is.func()),
+    wrapStores: is.optional(is.func()),
+    pool: is.passed(),
+    tiers: is.passed(),
+    links: is.optional(is.passed()),
+    migration: is.optional(is.passed()),
+    restart: is.optional(is.passed()),
+    sink: is.optional(is.passed()),
+  } satisfies Kinds<TieredStorageConfig>,
+  'TKV_CONFIG',
+);
 
 /** The thresholds of the pool's classifier, and what the storage says of its migration. */
 export function migratorOptionsOf({ pool, migration }: TieredStorageConfig): MigratorOptions {
-  const thresholds = Object.entries(pool).filter(([name]) => classifierOptionsNames.includes(name));
+  const thresholds = Object.entries(pool).filter(([name]) => classifierOptionsTable.names.includes(name));
   return { ...Object.fromEntries(thresholds), ...(migration === false ? {} : migration) };
 }
 
@@ -197,8 +194,8 @@ export async function openTiers<Storage>(
   config: TieredStorageConfig,
   make: (tiers: OpenTiers) => Storage,
 ): Promise<Storage> {
-  requireOptions(config, tieredStorageConfigNames, 'config', 'TKV_CONFIG');
-  requireObject(config.pool, 'pool', 'TKV_CONFIG');
+  tieredStorageConfigTable.read(config, 'config');
+  is.object().read(config.pool, 'pool', 'TKV_CONFIG');
   const set = tierSet(config.tiers);
   if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
   new HotColdClassifier(classifierOptionsOf(migratorOptionsOf(config))); // refuses thresholds before anything is opened

@@ -11,7 +11,7 @@ import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, oneOf } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../../backends/webgpu/device.ts';
 export type { BeginOptions, RetentionHint } from '../../embed/begin.ts';
@@ -57,7 +57,7 @@ export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRun
     if (Reflect.get(config, name) !== undefined) throw configError(name, why, 'Leave it out.');
   }
   const { filesElse = 'fail', ...rest } = config;
-  oneOf('filesElse', filesElse, ['fail', 'without']);
+  is.oneOf(['fail', 'without']).read(filesElse, 'filesElse');
   const { nvme, ...withoutFiles } = rest;
   try {
     return await KVRuntime.open(rest);
