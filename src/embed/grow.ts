@@ -151,7 +151,7 @@ function entriesOf(context: RequestContext, asked: readonly StepEntry[]): Checke
     const field = `entries[${i}].sequence`;
     const named = entry?.sequence as KVSequence | undefined | null; // what is missing is refused as a sequence
     if (entry !== undefined && entry !== null && named !== null) {
-      stepEntryTable.read(entry, `entries[${i}]`);
+      stepEntryTable.check(entry, `entries[${i}]`);
     }
     const sequence = stateOf(context, named as KVSequence, field);
     if (seen.has(sequence)) {

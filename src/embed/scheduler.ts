@@ -480,7 +480,7 @@ function takeTokens(
     if (plan.samples(seat)) expected.add(plan.request(seat));
   }
   sampled.forEach((each, i) => {
-    const { id, token } = sampledTokenTable.read(each, `sampled[${i}]`);
+    const { id, token } = sampledTokenTable.check(each, `sampled[${i}]`);
     requireTokenId(token, `sampled[${i}].token`);
     const request = requests.get(id);
     if (request === undefined || !expected.has(request)) {

@@ -64,7 +64,15 @@ export const rules: TidyRules = {
   },
   // of texts alone: as a word of code it is anything that is elsewhere
   everydayWords: ['remote'],
-  mechanisms: [{ text: /new Worker\(/, file: 'src/io/workerPool.ts' }],
+  mechanisms: [
+    // a value is checked by a table of kinds (ADR 0032), or by the reader of YAML
+    {
+      text: /\b(optionNames|require(Options|Shapes|Object|Array|Function|Flag|Text))\s*[(<]/,
+      file: 'no file: use optionTable, checkInputs or a kind',
+    },
+    { text: /from '(valibot|zod|ajv)'/, file: 'no file: use optionTable or SpecNode' },
+    { text: /new Worker\(/, file: 'src/io/workerPool.ts' },
+  ],
 };
 
 interface Debts {
