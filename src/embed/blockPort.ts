@@ -21,8 +21,6 @@ import {
   requireElements,
   TOP,
 } from '../runtime/index.ts';
-import * as is from '../runtime/kinds.ts';
-import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import { isHostStore } from '../runtime/tier/tierStore.ts';
 import { findShared } from './begin.ts';
 import type { KVRuntimeConfig } from './config.ts';
@@ -64,11 +62,6 @@ export interface PromptOptions {
   readonly tenant: string;
   readonly extras?: RequestExtras | undefined;
 }
-
-export const promptOptionsTable: OptionTable<PromptOptions> = optionTable({
-  tenant: is.passed(),
-  extras: is.optional(is.passed()),
-} satisfies Kinds<PromptOptions>);
 
 export class BlockPort {
   readonly #context: RequestContext;

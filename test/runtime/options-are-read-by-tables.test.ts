@@ -106,7 +106,7 @@ it('does not compile where it does not agree with the type', () => {
   expect([
     // @ts-expect-error b is missing
     optionTable({ a: is.number() } satisfies Kinds<Pair>),
-    // @ts-expect-error c is no option
+    // @ts-expect-error c is not an option
     optionTable({ a: is.number(), b: is.optional(is.text()), c: is.text() } satisfies Kinds<Pair>),
     // @ts-expect-error a is a number
     optionTable({ a: is.text(), b: is.optional(is.text()) } satisfies Kinds<Pair>),

@@ -16,7 +16,7 @@ import { described, inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, type Kinds, type OptionTable, optionTable } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import {
   buffersOfEntries,
   bytesOfEntries,
@@ -46,7 +46,7 @@ export interface PrefixScope {
   readonly extras?: RequestExtras | undefined;
 }
 
-export const prefixScopeTable: OptionTable<PrefixScope> = optionTable({
+const prefixScopeTable = optionTable({
   tenant: is.optional(is.passed()),
   extras: is.optional(is.passed()),
 } satisfies Kinds<PrefixScope>);

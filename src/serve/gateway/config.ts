@@ -117,7 +117,7 @@ const PART_BYTES_LEAST = 2 ** 16;
 
 const gatewayTable = optionTable(
   {
-    backends: is.list(is.fields({ url: is.text() })),
+    backends: is.passed(),
     policy: is.optional(is.object()),
     shadows: is.optional(is.array()),
     control: is.optional(is.object()),
@@ -159,6 +159,7 @@ export interface CheckedGateway {
 /** @throws TKV_CONFIG with the field at fault */
 export function checkGateway(config: GatewayConfig): CheckedGateway {
   gatewayTable.read(config, 'config');
+  is.list(is.fields({ url: is.text() })).read(config.backends, 'backends');
   const limits = limitsTable.read(config.limits ?? {}, 'limits');
   if (config.tenantsApart !== undefined && config.tenants === undefined) {
     throw configError('tenantsApart', 'is given without tenants', 'Give tenants too, or leave it out.');
