@@ -582,6 +582,7 @@ export class Passage {
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,
+      unknownEnd: meter?.unknownEnd ?? '',
       backend: this.#backend,
       prefillBackend: this.#prefillBackend,
       ttftUs: this.#firstUs === -1 ? -1 : this.#firstUs - this.#arrivalUs,

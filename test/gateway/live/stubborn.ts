@@ -21,6 +21,10 @@ export const stubbornKinds: Readonly<Record<string, { readonly bytes: string; re
     bytes: `${post.replace('/v1/', '/other/')}content-length: 1000\r\n\r\n{`,
     reads: false,
   },
+  'small questions, and takes no answer': {
+    bytes: 'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(100),
+    reads: false,
+  },
   'questions, and takes no answer': {
     bytes: 'GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(100),
     reads: false,
