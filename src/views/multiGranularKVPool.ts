@@ -19,7 +19,7 @@ import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, tierName } from '../runtime/tier/tier.ts';
 import type { BlockRecord, KVBlockDescriptor, PoolUnit, UnitPlace } from './kvBlockDescriptor.ts';
-import { BlockMoves, type MigrationPort, type MoveEnd } from './kvMigrator.ts';
+import { BlockMoves, type MigrationPort, type MoveEnd, pressureOf } from './kvMigrator.ts';
 import type { MigrationTier } from './migrationPlan.ts';
 import {
   allocate,
@@ -46,8 +46,9 @@ export interface PoolTierUsage {
   /** Units that lie there, or are on their way. */
   readonly numBlocks: number;
   readonly usedBytes: number;
+  /** All that the tier holds, room for blocks on their way included: sequences may use it. */
   readonly capacityBytes: number;
-  /** Used bytes over capacity. */
+  /** Used bytes over capacity, at most 1. */
   readonly utilization: number;
 }
 
@@ -159,10 +160,10 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
 
   /** @throws TKV_INPUT for a tier that the pool does not have */
   getTierUsage(tier: Tier): PoolTierUsage {
-    const { residentBytes, capacityBytes, slots } = this.manager.usage(this.#state.positionOf('tier', tier));
+    const { residentBytes, sizeBytes, slots } = this.manager.usage(this.#state.positionOf('tier', tier));
     const numBlocks = slots.ready + slots.open + slots.filling + slots.reserved;
-    const utilization = residentBytes / capacityBytes;
-    return { tier, numBlocks, usedBytes: residentBytes, capacityBytes, utilization };
+    const utilization = residentBytes / sizeBytes;
+    return { tier, numBlocks, usedBytes: residentBytes, capacityBytes: sizeBytes, utilization };
   }
 
   getStats(): PoolStats {
@@ -186,8 +187,7 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.manager.usage(position);
-    return residentBytes / capacityBytes;
+    return pressureOf(this.manager, position);
   }
 
   /** Sealed blocks that sequences hold, each once, whose slowest part lies in the tier. */

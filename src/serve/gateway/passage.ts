@@ -124,7 +124,7 @@ export class Passage {
     } finally {
       this.#cancelTimer();
       this.#response.off('close', onClose);
-      this.#leave();
+      this.#end('dropped', 0); // nothing is left behind, whatever way it ended
       this.#gateway.forget(this.#number);
     }
   }
@@ -529,11 +529,6 @@ export class Passage {
     if (this.#state !== 'routed') return;
     this.#state = 'ended';
     this.#gateway.tell({ in: 'end', request: this.#number, how, outputTokens });
-  }
-
-  /** Nothing is left behind, whatever way it ended. */
-  #leave(): void {
-    if (this.#state === 'routed') this.#end('dropped', 0);
   }
 
   #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
