@@ -27,9 +27,9 @@ interface WaitingAnswer {
 }
 
 interface Connection {
-  /** What waits for the client; undefined for nothing. */
+  /** The bytes that wait for the client; undefined where nothing waits. */
   answer: WaitingAnswer | undefined;
-  /** Whether a request of it is being served. */
+  /** Whether the connection has a request that is being served. */
   isBusy: boolean;
   /** Begin the requests that came behind that one. */
   readonly waiting: (() => void)[];
@@ -64,8 +64,8 @@ export class ClientConnections {
   }
 
   /**
-   * Begins a request when the answers to the ones before it, on its connection, have gone out; at once where there are none.
-   * One whose connection closes meanwhile is never begun.
+   * Begins a request when all answers before it on its connection have gone out, or at once. A request whose connection closes
+   * meanwhile is never begun.
    * @returns false where too many wait there: it is not begun
    */
   inTurn(socket: Socket, response: ServerResponse, begin: () => void): boolean {

@@ -3,9 +3,9 @@
  * fills in defaults.
  */
 
-import { loadHardware, loadModel, modelDefaults } from '../../io/files/dataFiles.ts';
+import { loadHardware, loadModel, loadVouchedModel, modelDefaults } from '../../io/files/dataFiles.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { oneOf, optionNames, requireFlag, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
 import {
@@ -39,6 +39,8 @@ type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly num
 export interface PlanQuestion extends TierPrices, TierGib {
   /** By name, or the path of its config.json. */
   readonly model: string;
+  /** Whether keys of its config.json about layers that are not known change nothing. Default false: such a model is refused. */
+  readonly assumePlainAttention?: boolean;
   readonly workload: PlanWorkload;
   /** Most milliseconds by figure, such as `{ ttft_p99: 500 }`; at least one. */
   readonly targets: PlanTargets;
@@ -67,6 +69,7 @@ export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices'>> 
 
 const questionNames = optionNames<Omit<PlanQuestion, keyof TierPrices | keyof TierGib>>({
   model: true,
+  assumePlainAttention: true,
   workload: true,
   targets: true,
   gpus: true,
@@ -90,7 +93,14 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   requireOptions(question, [...questionNames, ...tierFields], 'options', 'TKV_CONFIG');
   const { model, workload, targets, prices } = question;
   if (typeof model !== 'string' || model === '') throw configError('model', 'is missing', 'Name a model.');
-  const { name } = loadModel(model);
+  requireFlag(question.assumePlainAttention, 'assumePlainAttention', 'TKV_CONFIG');
+  const assumePlainAttention = question.assumePlainAttention === true;
+  const loaded = assumePlainAttention ? loadVouchedModel(model) : loadModel(model);
+  if (loaded === undefined) {
+    const problem = 'is about keys of a config.json that are not known, and the model has none';
+    throw configError('assumePlainAttention', problem, 'Leave it out.');
+  }
+  const { name } = loaded;
   requireWorkload(workload);
   requireTargets(targets);
   requireShapes({ prices }, { prices: 'object?' });
@@ -116,6 +126,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const maxGpus = requireInteger('maxGpus', question.maxGpus ?? 64, 1, 8192);
   return {
     model,
+    assumePlainAttention,
     workload,
     targets,
     gpus: [...new Set(gpus)],
