@@ -4,7 +4,7 @@
  */
 
 import type { ChainPart } from '../backends/tierRow.ts';
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   JobPriority,
   type KeyElements,
@@ -12,7 +12,7 @@ import {
   requireElements,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import {
   bytesOf,
   freshKeys,
@@ -218,6 +218,7 @@ export async function bring(
 
 // What a request may ask for beside its tokens, and its checks.
 
+/** What `kv.begin` takes beside the tokens: the tenant, extras of the request, and how it waits for room. */
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;

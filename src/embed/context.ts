@@ -17,9 +17,8 @@ import {
   tierTitle,
 } from '../runtime/index.ts';
 import { doubtful } from '../runtime/manager/openings.ts';
-import type { BlockMoves } from '../views/index.ts';
-import type { RuntimeMigration } from '../views/kvMigrator.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
+import type { BlockMoves, RuntimeMigration } from './kvMigrator.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import { type ManagerLoop, unlessAborted } from './managerLoop.ts';
 import type { RequestObservers } from './observability.ts';
@@ -218,6 +217,7 @@ export function freshKeys(blocks: number): BlockKeys {
 // A sequence's blocks as kernels want them. Pools have several slabs, so an entry names the slab (an index
 // into `slabs`) and the offset in it: two words a block.
 
+/** The place of each block of a sequence, as kernels and engines read it. */
 export interface DeviceBlockTable {
   /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. Empty without a device. */
   readonly slabs: readonly GPUBuffer[];

@@ -4,6 +4,7 @@ import { Outcome, outcomeNames, tierName } from '../runtime/index.ts';
 import type { RequestContext } from './context.ts';
 import type { OpenStores } from './stores.ts';
 
+/** Counters and gauges of a runtime, as `kv.metrics()` gives them. */
 export interface RuntimeMetrics {
   /**
    * Only ever grow. Blocks unless the name says bytes; names with a dot end in a tier, an outcome or a link.

@@ -5,7 +5,7 @@
  */
 
 import type { DurableTier } from '../backends/tierRow.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { namedError, TierKVError } from '../runtime/errors.ts';
 import { tierName } from '../runtime/index.ts';
 import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
 import { inConfigNames } from './config.ts';
@@ -52,7 +52,7 @@ export async function saveDurably(
   try {
     await durable.save();
   } catch (error) {
-    throw inConfigNames(notDurable(error, run.copied));
+    throw notDurable(inConfigNames(error), run.copied);
   }
   if (run.left.size === 0) return held;
   throw inConfigNames(notKept(held, run.left, tierName(manager.tiers[target])));
@@ -143,17 +143,28 @@ function withoutPlace(why: string): string {
 }
 
 /** Causes that are the tier's own limits, with what can be done; others are errors of the disk, in its own words. */
-function causeOf(cause: string, tier: string): { why: string; remedy: string; field: string } {
+function causeOf(
+  cause: string,
+  tier: string,
+): { why: string; remedy: (name: (field: string) => string) => string; field: string } {
   if (cause === 'full') {
     const field = `${tier}.capacityBytes`;
-    const remedy = `Raise ${field}, or let older blocks go for them: save({ whenFull: 'replace' })`;
-    return { why: 'the files are as full as they may be', remedy, field };
+    return {
+      why: 'the files are as full as they may be',
+      remedy: (name) =>
+        `Raise ${name(field)}, or let older blocks go for them: save({ whenFull: 'replace' })`,
+      field,
+    };
   }
   const field = `${tier}.writeBudget`;
   if (cause === 'declined') {
-    return { why: 'the write budget does not pay for more', remedy: `Raise ${field}, or save later`, field };
+    return {
+      why: 'the write budget does not pay for more',
+      remedy: (name) => `Raise ${name(field)}, or save later`,
+      field,
+    };
   }
-  return { why: cause, remedy: 'Give the disk room, or see what ails it, and save again', field: tier };
+  return { why: cause, remedy: () => 'Give the disk room, or see what ails it, and save again', field: tier };
 }
 
 /** The disk wrote the blocks, and does not say that they survive. */
@@ -178,9 +189,10 @@ function notKept(held: number, left: LeftBlocks, tier: string): TierKVError {
     count === 1
       ? '1 is not saved and still where it was'
       : `${count} are not saved and still where they were`;
-  return new TierKVError(
+  return namedError(
     'TKV_IO',
-    `${tier} holds ${held} ${held === 1 ? 'block' : 'blocks'} durably, and ${rest} (${told}). ${remedy}.`,
     { field },
+    (name) =>
+      `${tier} holds ${held} ${held === 1 ? 'block' : 'blocks'} durably, and ${rest} (${told}). ${remedy(name)}.`,
   );
 }

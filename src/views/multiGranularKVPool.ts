@@ -9,6 +9,8 @@
  * A sealed block that is released stays cached until its room is needed, and can be found by its tokens.
  */
 
+import { BlockMoves, type MigrationPort, type MoveEnd, pressureOf } from '../embed/kvMigrator.ts';
+import type { MigrationTier } from '../embed/migrationPlan.ts';
 import { invariant } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
 import type { KeyElements } from '../runtime/keys/keyChain.ts';
@@ -19,8 +21,6 @@ import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, tierName } from '../runtime/tier/tier.ts';
 import type { BlockRecord, KVBlockDescriptor, PoolUnit, UnitPlace } from './kvBlockDescriptor.ts';
-import { BlockMoves, type MigrationPort, type MoveEnd, pressureOf } from './kvMigrator.ts';
-import type { MigrationTier } from './migrationPlan.ts';
 import {
   allocate,
   type CommitOptions,
@@ -52,6 +52,7 @@ export interface PoolTierUsage {
   readonly utilization: number;
 }
 
+/** Counts of a `MultiGranularKVPool` since its start. */
 export interface PoolStats {
   readonly totalAllocations: number;
   readonly totalDeallocations: number;
@@ -66,6 +67,7 @@ export interface PoolStats {
   readonly tierUsage: Readonly<Partial<Record<TierName, PoolTierUsage>>>;
 }
 
+/** A pool whose units are blocks, tokens, heads or layers, in three tiers. */
 export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
   readonly tiers: readonly MigrationTier[];
   /** A caller that sets its own listener on the manager must pass these calls on; until then the pool listens. */

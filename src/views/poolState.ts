@@ -3,14 +3,14 @@
  * what callers ask of it.
  */
 
-import { inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
+import { described, inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
 import type { Granularity } from '../runtime/geometry/box.ts';
 import { BlockKeys, elementAt, type KeyElements, keyToHex } from '../runtime/keys/keyChain.ts';
 import type { DecisionSink } from '../runtime/log/decisionSink.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/tables/contentTable.ts';
 import { slotOffsetBytes } from '../runtime/tables/slotPool.ts';
 import { Tier } from '../runtime/tier/tier.ts';
@@ -305,6 +305,7 @@ function describe(state: PoolState, column: Column, unit: number, key: Uint32Arr
 
 // Requests to a pool, checked before anything changes.
 
+/** What `MultiGranularKVPool.allocate` takes. */
 export interface AllocateRequest {
   readonly sequenceId: string;
   readonly requestId: string;
@@ -338,6 +339,7 @@ export const allocateRequestNames: readonly string[] = optionNames<AllocateReque
   tenant: true,
 });
 
+/** Which units of a prefix `MultiGranularKVPool` looks for. */
 export interface PrefixOptions {
   /** Default: the pool's. */
   readonly granularity?: Granularity;

@@ -8,15 +8,14 @@ import fs from 'node:fs';
 import path from 'node:path';
 import * as v from 'valibot';
 import { type FileContents, filesReadBy } from '../../io/files/inputs.ts';
-import { openWorkload } from '../../io/files/openWorkload.ts';
 import { TierKVError } from '../../runtime/errors.ts';
+import { openWorkload } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { deployedPaths, type Path } from '../../sim/description/knobs.ts';
 import { answerBytes } from './answers.ts';
 import { readPayload, writePayload } from './payload.ts';
 import { ownIdentity } from './server.ts';
-import type { Tasks } from './thread.ts';
-import type { TaskKind } from './workerPool.ts';
+import type { TaskKind, Tasks } from './thread.ts';
 
 /** A recorded trace, with the files beside it. */
 export interface TravellingTrace {

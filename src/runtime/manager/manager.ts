@@ -133,6 +133,10 @@ interface TableWish {
   readonly room: number;
 }
 
+/**
+ * Decides where each block of KV lies, which blocks leave a tier and what is moved. It moves no bytes and reads no
+ * clock.
+ */
 export class KVManager {
   readonly config: ResolvedConfig;
   readonly #core: Core;

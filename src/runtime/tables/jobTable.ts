@@ -308,6 +308,7 @@ export interface JobRoute {
   keyAt: number;
 }
 
+/** One transfer that the manager asked for: what goes from where to where. */
 export interface Transfer {
   readonly job: JobId;
   /**
@@ -332,6 +333,7 @@ export interface Transfer {
   readonly deadlineUs: number;
 }
 
+/** A slot of a tier, with the generation that names its present content. */
 export interface Place {
   readonly tier: Tier;
   readonly slot: number;

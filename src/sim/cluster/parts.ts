@@ -2,7 +2,8 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ControlPlane, ShadowDivergence } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type {
@@ -32,6 +33,7 @@ export interface SimulatedWorkload {
   readonly sharesNothing?: boolean;
 }
 
+/** Settings of a simulation beside its parts, such as its horizon. */
 export interface SimulationOptions {
   /** No event after this happens. Infinity for none. */
   readonly horizonUs: number;
@@ -147,6 +149,7 @@ export interface StepSpan {
   readonly thrashedFor: readonly BlockKeys[];
 }
 
+/** Told what happens in a simulation: arrivals, decisions, steps, ends. */
 export interface SimulationObserver {
   step?(record: StepSpan): void;
   arrived?(request: SimRequest, nowUs: number): void;
@@ -184,7 +187,7 @@ export const readsScores = ({ routing, readsScores: reads = true }: SimulationOb
 
 /** Tells several observers of everything. */
 export function observers(all: readonly SimulationObserver[]): SimulationObserver {
-  requireShapes({ all }, { all: ['object'] });
+  checkInputs({ all }, { all: is.list(is.object()) });
   if (all.length === 1) return all[0];
   const tell = <K extends Exclude<keyof SimulationObserver, 'readsScores'>>(
     name: K,

@@ -11,7 +11,7 @@ import {
   outcomeNames,
   type TierName,
   tierName,
-} from '../../runtime/index.ts';
+} from '../runtime/index.ts';
 import type { BlockEvent, BlockHistory, Fate, Miss, RememberedRequest } from './blockHistory.ts';
 
 /**
@@ -52,6 +52,7 @@ export type MissCause =
   | 'behindGap'
   | 'lastToken';
 
+/** Why one block was found or computed. */
 export interface BlockExplanation {
   /** Number in the request, from 0. */
   readonly block: number;
@@ -80,6 +81,7 @@ export interface BlockExplanation {
   readonly usedSince: number | null;
 }
 
+/** Why a request found what it found, block by block. */
 export interface CacheExplanation {
   /** The caller's name of the request; null for tokens that were only looked up. */
   readonly request: string | null;
