@@ -314,7 +314,7 @@ export class BlockMoves {
     this.#waiting.delete(name);
     const success = outcome === Outcome.LOADED;
     const reason = success ? '' : outcomeNames[outcome];
-    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.nowUs });
+    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.inspect.nowUs });
   }
 }
 
@@ -385,7 +385,10 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
 
   /** @param moves gets the ends of moves from the manager's listener */
   constructor(manager: KVManager, moves: BlockMoves) {
-    requireShapes({ manager, moves }, { manager: { cachedBlocks: 'function' }, moves: { move: 'function' } });
+    requireShapes(
+      { manager, moves },
+      { manager: { inspect: { cachedBlocks: 'function' } }, moves: { move: 'function' } },
+    );
     this.#manager = manager;
     this.#moves = moves;
     this.tiers = manager.config.tiers.map(({ tier, capacityBytes }) => ({ tier, capacityBytes }));
@@ -393,14 +396,14 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.#manager.usage(position);
+    const { residentBytes, capacityBytes } = this.#manager.inspect.usage(position);
     return residentBytes / capacityBytes;
   }
 
   candidates(position: number): readonly MigratableContent[] {
     const { tier } = this.tiers[position];
     const from = this.#cursors[position];
-    const { blocks, nextSlot } = this.#manager.cachedBlocks(position, from, SLOTS_LOOKED_AT);
+    const { blocks, nextSlot } = this.#manager.inspect.cachedBlocks(position, from, SLOTS_LOOKED_AT);
     this.#cursors[position] = nextSlot;
     return blocks.map(
       ({ content, key, sizeBytes, use, isKept }): MigratableContent => ({
@@ -507,7 +510,7 @@ export function runtimeMigration(
   nowUs: () => number,
   alarm: Alarm,
 ): RuntimeMigration | null {
-  if (options === false || manager.tiers.length === 1) return null;
+  if (options === false || manager.inspect.tiers.length === 1) return null;
   const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs, alarm);
