@@ -4,9 +4,9 @@
  * `seen` showed a rule of `engineMemory`; to the others, and to all times, nothing was fitted.
  */
 
-import { loadCoefficients, loadHardware, loadModel } from '../src/io/files/dataFiles.ts';
 import { inputError } from '../src/runtime/errors.ts';
 import { requireShapes } from '../src/runtime/options.ts';
+import { loadCoefficients, loadHardware, loadModel } from '../src/sim/build/dataFiles.ts';
 import { engineMemory, layerKvBytesPerToken } from '../src/sim/latency/engineMemory.ts';
 import { kvLayout } from '../src/sim/latency/kvLayout.ts';
 import { BatchSums } from '../src/sim/latency/latencyModel.ts';

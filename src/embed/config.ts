@@ -28,10 +28,10 @@ import {
   requireText,
 } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
-import type { MigratorOptions } from '../views/index.ts';
-import { checkMigratorOptions } from '../views/migrationPlan.ts';
 import { checkedMemory, type ExplainMemory } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
+import type { MigratorOptions } from './migrationPlan.ts';
+import { checkMigratorOptions } from './migrationPlan.ts';
 
 /** What `KVRuntime.open` takes: the layout of the model's KV, the sizes of the tiers, and what determines keys. */
 export interface KVRuntimeConfig extends TierOptions {

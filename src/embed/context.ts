@@ -17,9 +17,8 @@ import {
   tierTitle,
 } from '../runtime/index.ts';
 import { doubtful } from '../runtime/manager/openings.ts';
-import type { BlockMoves } from '../views/index.ts';
-import type { RuntimeMigration } from '../views/kvMigrator.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
+import type { BlockMoves, RuntimeMigration } from './kvMigrator.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import { type ManagerLoop, unlessAborted } from './managerLoop.ts';
 import type { RequestObservers } from './observability.ts';

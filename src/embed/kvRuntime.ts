@@ -15,7 +15,6 @@
 
 import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
-import type { CacheExplanation } from '../observe/explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import { inputError, requireInteger } from '../runtime/errors.ts';
 import {
@@ -46,7 +45,6 @@ import {
   requireObject,
   requireOptions,
 } from '../runtime/options.ts';
-import type { CrossRequestKVCache } from '../views/index.ts';
 import { assembleRuntime, type RuntimeParts } from './assembly.ts';
 import {
   type BeginOptions,
@@ -73,7 +71,9 @@ import {
   type StepEnd,
   tokensToFind,
 } from './context.ts';
+import type { CrossRequestKVCache } from './crossRequestKVCache.ts';
 import { RuntimeExplainer, type TokensToExplain } from './explaining.ts';
+import type { CacheExplanation } from './explanation.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './grow.ts';
 import { throwIfAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { metricsOf, type RuntimeMetrics } from './metrics.ts';

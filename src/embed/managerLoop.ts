@@ -15,7 +15,7 @@ import {
   type Sequence,
 } from '../runtime/index.ts';
 import { optionNames } from '../runtime/options.ts';
-import type { Alarm } from '../views/kvMigrator.ts';
+import type { Alarm } from './kvMigrator.ts';
 
 /**
  * An alarm that does not keep the process alive. It counts the time in which the process ran, as the engine

@@ -15,7 +15,6 @@ import {
   wordsPerKey,
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
-import { CrossRequestKVCache } from '../views/index.ts';
 import {
   type DeviceBlockTable,
   placesIn,
@@ -25,6 +24,7 @@ import {
   settledOnDevice,
   tokensToFind,
 } from './context.ts';
+import { CrossRequestKVCache } from './crossRequestKVCache.ts';
 import type { TenantChains } from './tenancy.ts';
 
 export interface CrossRequestOptions {

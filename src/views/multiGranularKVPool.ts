@@ -9,6 +9,8 @@
  * A sealed block that is released stays cached until its room is needed, and can be found by its tokens.
  */
 
+import { BlockMoves, type MigrationPort, type MoveEnd } from '../embed/kvMigrator.ts';
+import type { MigrationTier } from '../embed/migrationPlan.ts';
 import { invariant } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
 import type { KeyElements } from '../runtime/keys/keyChain.ts';
@@ -19,8 +21,6 @@ import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, tierName } from '../runtime/tier/tier.ts';
 import type { BlockRecord, KVBlockDescriptor, PoolUnit, UnitPlace } from './kvBlockDescriptor.ts';
-import { BlockMoves, type MigrationPort, type MoveEnd } from './kvMigrator.ts';
-import type { MigrationTier } from './migrationPlan.ts';
 import {
   allocate,
   type CommitOptions,

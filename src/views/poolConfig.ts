@@ -4,6 +4,7 @@
  * KV into.
  */
 
+import type { ClassifierOptions } from '../embed/hotColdClassifier.ts';
 import { configError, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
 import type { EvictionChoice } from '../runtime/eviction/evictionPolicy.ts';
 import {
@@ -25,7 +26,6 @@ import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
-import type { ClassifierOptions } from './hotColdClassifier.ts';
 
 const GIB = 1024 ** 3;
 /**

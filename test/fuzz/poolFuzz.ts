@@ -6,7 +6,6 @@
  * have to be those of the sequence's tokens. Some worlds are recorded and run again, to the same log.
  */
 
-import { copyBox } from '../../src/embed/tieredKVStorage.ts';
 import { evictionPolicyNames } from '../../src/runtime/eviction/registry.ts';
 import {
   Entry,
@@ -27,6 +26,7 @@ import {
   type PoolUnit,
 } from '../../src/views/index.ts';
 import { resolvePoolConfig } from '../../src/views/poolConfig.ts';
+import { copyBox } from '../../src/views/tieredKVStorage.ts';
 import { ByteDriver } from './byteDriver.ts';
 import { Random } from './random.ts';
 

@@ -3,6 +3,8 @@
  * prefixes there, as upstream has it, and instances do not: a prefix that only another instance has is a cause of its own.
  */
 
+import { BlockHistory, type HistoryBounds, type RememberedRequest } from '../../embed/blockHistory.ts';
+import { type CacheExplanation, explainRequest, type Twin } from '../../embed/explanation.ts';
 import { nearestName } from '../../runtime/errors.ts';
 import { TierKVError, tierName } from '../../runtime/index.ts';
 import { requireShapes } from '../../runtime/options.ts';
@@ -14,8 +16,6 @@ import type { DeploymentSpec } from '../../sim/description/knobs.ts';
 import { fromFields } from '../../sim/description/readers.ts';
 import type { Instance } from '../../sim/instance/instance.ts';
 import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
-import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
-import { type CacheExplanation, explainRequest, type Twin } from './explanation.ts';
 import { RequestNames } from './logExplainer.ts';
 
 /** Bounds of one instance's history. */

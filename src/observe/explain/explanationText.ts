@@ -1,8 +1,13 @@
 /** An explanation as lines for people: neighbours with one reason are one line. */
 
+import {
+  type BlockExplanation,
+  type BlockLife,
+  type CacheExplanation,
+  seconds,
+} from '../../embed/explanation.ts';
 import { formatBytes, formatCount, formatCounted, printable } from '../../io/printing/text.ts';
 import { requireShapes } from '../../runtime/options.ts';
-import { type BlockExplanation, type BlockLife, type CacheExplanation, seconds } from './explanation.ts';
 
 /** An explanation as lines of text. */
 export function explanationText(explanation: CacheExplanation): string {

@@ -3,6 +3,16 @@
  * refused with its line. A log has keys and numbers, no tokens and no names of tenants; requests of a scheduler have their ids.
  */
 
+import { BlockHistory, type HistoryBounds, type RememberedRequest } from '../../embed/blockHistory.ts';
+import {
+  type BlockLife,
+  type CacheExplanation,
+  explainKeys,
+  explainRequest,
+  lifeOf,
+  type Naming,
+  type Twin,
+} from '../../embed/explanation.ts';
 import {
   SchedulerDecision,
   SchedulerInput,
@@ -19,16 +29,6 @@ import {
 } from '../../runtime/index.ts';
 import { DecisionOp as Decision } from '../../runtime/log/decisionSink.ts';
 import { requireShapes } from '../../runtime/options.ts';
-import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
-import {
-  type BlockLife,
-  type CacheExplanation,
-  explainKeys,
-  explainRequest,
-  lifeOf,
-  type Naming,
-  type Twin,
-} from './explanation.ts';
 import type { AskedPrefix } from './prefix.ts';
 
 /** Bounds of a log's history: a process of some 4 GB holds it. */

@@ -5,6 +5,13 @@
 
 import os from 'node:os';
 import { FileContents } from '../../io/files/inputs.ts';
+import {
+  isUnanswered,
+  type PoolLimits,
+  type TaskRunner,
+  type Unanswered,
+  WorkerPool,
+} from '../../io/workerPool.ts';
 import { invariant, TierKVError, unknownName } from '../../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions, requireShapes, type Shape } from '../../runtime/options.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
@@ -31,14 +38,7 @@ import {
 } from '../evolve/fitness/objectives.ts';
 import { LOST_MS, type LostTimes, lostTimesOf, type RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import {
-  isUnanswered,
-  type PoolLimits,
-  type TaskAnswer,
-  type TaskRunner,
-  type Unanswered,
-  WorkerPool,
-} from '../workers/workerPool.ts';
+import type { TaskAnswer, Tasks } from '../workers/thread.ts';
 import { CaseCache, programHash } from './caseCache.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
 import type { CaseTask, ExplainOptions, Explanation, PlannedCase, TaskResult } from './runCase.ts';
@@ -47,7 +47,7 @@ export interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
   readonly limits: PoolLimits;
   /** Runner of the cases. Default: threads of this process. */
-  readonly runner?: TaskRunner;
+  readonly runner?: TaskRunner<Tasks>;
   /** Folder that keeps results between runs. */
   readonly cacheFolder?: string;
   /** Called after each case. */
@@ -73,9 +73,9 @@ const planShape: Shape = { suites: 'object', scoring: { objectives: 'array' }, b
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
-  readonly #runner: TaskRunner;
+  readonly #runner: TaskRunner<Tasks>;
   /** The runner where none was given. */
-  readonly #own: WorkerPool | undefined;
+  readonly #own: WorkerPool<Tasks> | undefined;
   readonly #wallMs: number;
   readonly #cache: CaseCache;
   readonly #progress: (ended: number, asked: number) => void;
@@ -100,8 +100,8 @@ export class SimulationEvaluator implements Evaluator {
     );
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
-    this.#own = runner === undefined ? new WorkerPool(limits) : undefined;
-    this.#runner = runner ?? (this.#own as WorkerPool);
+    this.#own = runner === undefined ? new WorkerPool<Tasks>(limits) : undefined;
+    this.#runner = runner ?? (this.#own as WorkerPool<Tasks>);
     this.#wallMs = limits.wallMs;
     this.#cache = new CaseCache(cacheFolder, undefined, say);
     this.#progress = progress;

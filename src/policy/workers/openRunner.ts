@@ -1,7 +1,8 @@
 /** Where tasks run: on threads of this process, or on the workers of a server. */
 
+import { type PoolLimits, type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import { requireShapes } from '../../runtime/options.ts';
-import { type PoolLimits, type TaskRunner, WorkerPool } from './workerPool.ts';
+import type { Tasks } from './thread.ts';
 
 /** Whether `--workers` names a server, and not a number of threads. */
 export function isServerUrl(text: string): boolean {
@@ -18,12 +19,12 @@ export async function openRunner(
   server: string | undefined,
   limits: PoolLimits,
   say: (line: string) => void,
-): Promise<TaskRunner> {
+): Promise<TaskRunner<Tasks>> {
   requireShapes(
     { server, limits, say },
     { server: 'text?', limits: { workers: 'number', wallMs: 'number' }, say: 'function' },
   );
-  if (server === undefined) return new WorkerPool(limits);
+  if (server === undefined) return new WorkerPool<Tasks>(limits);
   const { RemoteRunner } = await import('./remoteRunner.ts');
   return RemoteRunner.open(server, limits, say);
 }

@@ -3,11 +3,12 @@
  * from it alone.
  */
 
-import { type BoundBundle, bindBundle } from '../../policy/evolve/binding/bind.ts';
+import { bindBundle } from '../../policy/evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../../policy/evolve/bundle/policyBundle.ts';
 import { mentions } from '../../policy/sandbox/program.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import type { BoundPolicies } from '../../sim/build/built.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
 import { checkControl } from '../../sim/control/plane.ts';
@@ -51,8 +52,8 @@ const planNames = optionNames<GatewayPlan>({
 /** A plan with the policies of its bundles ready to be made. */
 export interface BoundPlan {
   readonly plan: GatewayPlan;
-  readonly bundle: BoundBundle | null;
-  readonly shadows: readonly { readonly name: string; readonly bundle: BoundBundle }[];
+  readonly bundle: BoundPolicies | null;
+  readonly shadows: readonly { readonly name: string; readonly bundle: BoundPolicies }[];
 }
 
 /** Slots of the bundle that a gateway does not run. */
@@ -104,7 +105,7 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
     throw configError('shadows', `are ${plan.shadows.length}`, `Name at most ${SHADOWS_MOST}.`);
   }
   const names = new Set<string>();
-  const shadows: { name: string; bundle: BoundBundle }[] = [];
+  const shadows: { name: string; bundle: BoundPolicies }[] = [];
   requireShapes(plan, { shadows: [{ name: 'name', bundle: 'object' }] });
   for (const { name, bundle } of plan.shadows) {
     if (names.has(name)) throw configError('shadows', `has "${name}" twice`, 'Give each a name of its own.');
@@ -116,7 +117,7 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
 }
 
 /** Binds the slots that a gateway runs. */
-async function bindSlots(bundle: PolicyBundle, what: string): Promise<BoundBundle> {
+async function bindSlots(bundle: PolicyBundle, what: string): Promise<BoundPolicies> {
   const own = Object.fromEntries(
     Object.entries(bundle).filter(([key]) => !(policySlots as readonly string[]).includes(key)),
   );

@@ -1,7 +1,6 @@
 /** `simulate`: one call from a description to the result of its simulation. */
 
 import path from 'node:path';
-import { dataFileNames } from '../../io/files/dataFiles.ts';
 import { withGivenFiles } from '../../io/files/givenFiles.ts';
 import { formatCount } from '../../io/printing/text.ts';
 import { queueOrderNames, RANKED } from '../../runtime/batching/config.ts';
@@ -19,6 +18,7 @@ import { type CacheMetrics, cacheMetrics, Occupancy, type OccupancySample } from
 import { buildPlanned, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
 import { goodputTargets, requireKnownTargets } from './classTargets.ts';
+import { dataFileNames } from './dataFiles.ts';
 import { refuseIdle } from './needs.ts';
 import { latenciesOf } from './output.ts';
 import { planSimulation } from './plan.ts';

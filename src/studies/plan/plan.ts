@@ -4,7 +4,7 @@
  */
 
 import { availableParallelism } from 'node:os';
-import { type TaskRunner, WorkerPool } from '../../policy/workers/workerPool.ts';
+import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { rateNotice } from '../../sim/build/presetSettings.ts';
 import { flagOf } from '../../sim/description/knobs.ts';
@@ -28,7 +28,7 @@ import {
   type TimeLeft,
 } from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
-import type { TrialResult } from './trial.ts';
+import type { TrialResult, TrialTasks } from './trial.ts';
 import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
 
 /** A deployment that was tried, with the figures of its run. */
@@ -110,7 +110,7 @@ export interface PlanProgress extends PlanStage {
 /** What `plan` takes beside the question. */
 export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
-  readonly runner?: TaskRunner;
+  readonly runner?: TaskRunner<TrialTasks>;
   readonly progress?: (state: PlanProgress) => void;
 }
 
@@ -138,7 +138,8 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
   requireOptions(options, planOptionsNames, 'options');
   const checked = checkQuestion(question);
   const own = options.runner === undefined;
-  const runner = options.runner ?? new WorkerPool({ workers: availableParallelism(), wallMs: Infinity });
+  const runner =
+    options.runner ?? new WorkerPool<TrialTasks>({ workers: availableParallelism(), wallMs: Infinity });
   let stage: PlanStage = { stage: 'bounds', share: 0 };
   let best: Tried | undefined;
   const tell = (): void => {
@@ -168,7 +169,6 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
     tell();
     return await answerOf(checked, trials, found, left);
   } finally {
-    trials.close();
     if (own) await runner.close();
   }
 }
@@ -252,7 +252,7 @@ async function howSure(
   left: TimeLeft,
 ): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
   const others = modelsOfTime.filter((name) => name !== question.latencyModel);
-  const canLoad = traffic.perS > 0;
+  const canLoad = (traffic?.perS ?? 0) > 0;
   const byLoad: PlanTrial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
   const asked: readonly PlanTrial[] = [
     ...others.map((latencyModel) => ({ ...trial, latencyModel })),
@@ -331,7 +331,10 @@ function causeOf(
   return figure?.startsWith('ttft') === true ? 'prompts' : 'the steps';
 }
 
-function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, requests }: Found): string[] {
+function notesOf(
+  question: CheckedQuestion,
+  { traffic, best, closest, isWhole, requests, unseen }: Found,
+): string[] {
   const notes: string[] = [];
   const { latencyModel, prices, gpus, workload } = question;
   const shown = best ?? closest;
@@ -349,6 +352,15 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, r
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');
   }
   if (!isWhole) notes.push('the time ended before the search did: a cheaper deployment may exist');
+  if (unseen.length > 0) {
+    notes.push(`there was no time to look at instances of ${unseen.join(', ')}`);
+  }
+  if (traffic === undefined) return notes;
+  if (!traffic.isWhole) {
+    notes.push(
+      `there was time to read ${traffic.prompts.count} requests of the workload, by which it is judged`,
+    );
+  }
   if (best?.trial.requests !== undefined && best.trial.requests < requests) {
     notes.push(
       `there was no time for a full run: the answer is by ${best.trial.requests} requests instead of ${requests}`,

@@ -3,10 +3,10 @@
  * fills in defaults.
  */
 
-import { loadHardware, loadModel, modelDefaults } from '../../io/files/dataFiles.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
+import { loadHardware, loadModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,

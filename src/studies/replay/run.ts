@@ -3,7 +3,6 @@
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';
 import { openToWrite, writeWhole } from '../../backends/host/posix.ts';
-import { readLines, readMooncakeTrace } from '../../io/files/mooncakeTrace.ts';
 import {
   BlockKeys,
   type Completion,
@@ -25,6 +24,7 @@ import {
   tierName,
   tierNames,
 } from '../../runtime/index.ts';
+import { readLines, readMooncakeTrace } from '../../sim/build/mooncakeTrace.ts';
 import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import {
   type DriverName,

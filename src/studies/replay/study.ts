@@ -8,7 +8,6 @@
 
 import { setImmediate } from 'node:timers/promises';
 import { inputError } from '../../io/files/inputErrors.ts';
-import { type Format, formatOf, openWorkload } from '../../io/files/openWorkload.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import {
   BlockKeys,
@@ -20,6 +19,7 @@ import {
   TOP,
   tierNames,
 } from '../../runtime/index.ts';
+import { type Format, formatOf, openWorkload } from '../../sim/build/openWorkload.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import { lowerTiers } from './sizedTiers.ts';
 

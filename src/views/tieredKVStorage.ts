@@ -10,6 +10,10 @@
  *     const [bytes] = await storage.readBlocks(blocks, 'ddr');   // they lie in host memory now
  */
 
+import { type DeviceBlockTable, placesIn, type StepEnd } from '../embed/context.ts';
+import { MigrationLoop } from '../embed/kvMigrator.ts';
+import { processAlarm } from '../embed/managerLoop.ts';
+import { copyOfTokens } from '../embed/tenancy.ts';
 import { inputError } from '../runtime/errors.ts';
 import {
   boxBytes,
@@ -36,11 +40,7 @@ import {
   type MoveEnd,
   type MultiGranularKVPool,
   type PoolUnit,
-} from '../views/index.ts';
-import { MigrationLoop } from '../views/kvMigrator.ts';
-import { type DeviceBlockTable, placesIn, type StepEnd } from './context.ts';
-import { processAlarm } from './managerLoop.ts';
-import { copyOfTokens } from './tenancy.ts';
+} from './index.ts';
 import {
   estimatedLatencyUs,
   migratorOptionsOf,

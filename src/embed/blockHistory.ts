@@ -6,8 +6,8 @@
  * The reason of a miss is taken down when the request opens. What happens to the block later changes nothing of it.
  */
 
-import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../../runtime/index.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../runtime/index.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */

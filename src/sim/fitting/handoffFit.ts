@@ -2,12 +2,19 @@
 
 import { TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
-import type { HandoffConfig } from '../../sim/cluster/handoffs.ts';
-import { fitLink } from '../../sim/latency/capacity.ts';
-import type { HandoffEnd } from './receiver.ts';
+import type { HandoffConfig } from '../cluster/handoffs.ts';
+import { fitLink } from '../latency/capacity.ts';
 
 /** What is measured of one hand-off. */
-export type MeasuredHandoff = Pick<HandoffEnd, 'outcome' | 'taken' | 'bytes' | 'ms' | 'flowMs'>;
+export interface MeasuredHandoff {
+  /** `taken` where the prompt was whole. */
+  readonly outcome: string;
+  /** Blocks that came. */
+  readonly taken: number;
+  readonly bytes: number;
+  /** Milliseconds from the call to its end. */
+  readonly ms: number;
+}
 
 export interface HandoffFit extends Required<HandoffConfig> {
   /** Hand-offs that it was made of. */

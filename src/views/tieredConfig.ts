@@ -7,6 +7,17 @@ import { guarded } from '../backends/guarded.ts';
 import { hostDigest } from '../backends/host/hostDigest.ts';
 import type { OpenedTier } from '../backends/tierRow.ts';
 import type { TierOptions } from '../backends/tierRows.ts';
+import { adoptRecovered, storeIdentity } from '../embed/assembly.ts';
+import { DeviceKeeper } from '../embed/deviceKeeper.ts';
+import { classifierOptionsNames, classifierOptionsOf } from '../embed/hotColdClassifier.ts';
+import { ManagerLoop } from '../embed/managerLoop.ts';
+import {
+  OpenParts,
+  type OpenStores,
+  openStores,
+  requireMachineHolds,
+  type StoreConfig,
+} from '../embed/stores.ts';
 import {
   configError,
   nearestName,
@@ -26,7 +37,6 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
-import { classifierOptionsNames, classifierOptionsOf } from '../views/hotColdClassifier.ts';
 import {
   checkMigratorOptions,
   HotColdClassifier,
@@ -34,12 +44,8 @@ import {
   type MigratorOptions,
   MultiGranularKVPool,
   type UnitPlace,
-} from '../views/index.ts';
-import { resolvePoolConfig } from '../views/poolConfig.ts';
-import { adoptRecovered, storeIdentity } from './assembly.ts';
-import { DeviceKeeper } from './deviceKeeper.ts';
-import { ManagerLoop } from './managerLoop.ts';
-import { OpenParts, type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
+} from './index.ts';
+import { resolvePoolConfig } from './poolConfig.ts';
 
 export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
 /** The name of a tier of a `TieredKVStorage`. */

@@ -11,7 +11,7 @@ import {
   outcomeNames,
   type TierName,
   tierName,
-} from '../../runtime/index.ts';
+} from '../runtime/index.ts';
 import type { BlockEvent, BlockHistory, Fate, Miss, RememberedRequest } from './blockHistory.ts';
 
 /**
