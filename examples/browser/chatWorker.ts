@@ -92,7 +92,9 @@ async function answer(engine: Engine, { id, text, maxTokens }: ChatQuestion): Pr
   });
   for await (const piece of answered) send({ id, piece });
   if (answered.failure !== undefined) throw new Error(answered.failure.message);
-  const found = Object.fromEntries(tiers.map((tier, i) => [tier, manager.inspect.counters.hits[i] - before[i]]));
+  const found = Object.fromEntries(
+    tiers.map((tier, i) => [tier, manager.inspect.counters.hits[i] - before[i]]),
+  );
   const { arrivedMs, firstTokenMs } = answered.times;
   send({
     id,

@@ -4,7 +4,7 @@
  */
 
 import type { ChainPart } from '../backends/tierRow.ts';
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   JobPriority,
   type KeyElements,
@@ -12,7 +12,7 @@ import {
   requireElements,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import {
   bytesOf,
   freshKeys,

@@ -7,7 +7,8 @@
  */
 
 import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../runtime/index.ts';
-import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */
@@ -148,9 +149,12 @@ export class BlockHistory {
   forgotRequests = 0;
 
   constructor(manager: KVManager, bounds: HistoryBounds) {
-    requireShapes(
+    checkInputs(
       { manager, bounds },
-      { manager: { lookup: 'function' }, bounds: { blocks: 'number', requestBlocks: 'number' } },
+      {
+        manager: is.fields({ lookup: is.func() }),
+        bounds: is.fields({ blocks: is.number(), requestBlocks: is.number() }),
+      },
     );
     requireOptions(bounds, historyBoundsNames, 'bounds');
     this.manager = manager;

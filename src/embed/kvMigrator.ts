@@ -9,9 +9,10 @@
  */
 
 import { inputError, TierKVError } from '../runtime/errors.ts';
+import * as is from '../runtime/kinds.ts';
 import type { ManagerListener } from '../runtime/manager/core.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
-import { requireShapes } from '../runtime/options.ts';
+import { checkInputs } from '../runtime/options.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import {
   linkName,
@@ -65,7 +66,10 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
 
   /** @throws TKV_CONFIG for shares out of order, or a threshold out of range */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
-    requireShapes({ port, options }, { port: { pressure: 'function' }, options: 'object?' });
+    checkInputs(
+      { port, options },
+      { port: is.fields({ pressure: is.func() }), options: is.optional(is.object()) },
+    );
     this.classifier = new HotColdClassifier(classifierOptionsOf(requireMigratorOptions(options)));
     this.#port = port;
     this.#thresholds = thresholdsOf(options);
@@ -272,7 +276,7 @@ export class BlockMoves {
   readonly #waiting: Map<string, ((end: MoveEnd) => void)[]> = new Map();
 
   constructor(manager: KVManager) {
-    requireShapes({ manager }, { manager: { move: 'function' } });
+    checkInputs({ manager }, { manager: is.fields({ move: is.func() }) });
     this.#manager = manager;
   }
 
@@ -385,9 +389,12 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
 
   /** @param moves gets the ends of moves from the manager's listener */
   constructor(manager: KVManager, moves: BlockMoves) {
-    requireShapes(
+    checkInputs(
       { manager, moves },
-      { manager: { inspect: { cachedBlocks: 'function' } }, moves: { move: 'function' } },
+      {
+        manager: is.fields({ inspect: is.fields({ cachedBlocks: is.func() }) }),
+        moves: is.fields({ move: is.func() }),
+      },
     );
     this.#manager = manager;
     this.#moves = moves;

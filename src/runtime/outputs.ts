@@ -5,9 +5,10 @@
 
 import type { SchedulerCounters } from './batching/core.ts';
 import { requireInteger } from './errors.ts';
+import * as is from './kinds.ts';
 import type { Counters } from './manager/counters.ts';
 import type { KVManager } from './manager/manager.ts';
-import { requireShapes } from './options.ts';
+import { checkInputs } from './options.ts';
 import { type TierName, tierName } from './tier/tier.ts';
 
 export interface TierBudget {
@@ -42,7 +43,10 @@ export interface KVBudget {
  * @throws TKV_CONFIG for an unknown owner
  */
 export function kvBudget(manager: KVManager, owner = 0): KVBudget {
-  requireShapes({ manager, owner }, { manager: { lookup: 'function' }, owner: 'number?' });
+  checkInputs(
+    { manager, owner },
+    { manager: is.fields({ lookup: is.func() }), owner: is.optional(is.number()) },
+  );
   requireInteger('owner', owner, 0, manager.config.owners - 1);
   const tiers = manager.config.tiers.map(({ tier, shape }, position): TierBudget => {
     const { residentBytes, cachedBytes, capacityBytes: atRest } = manager.inspect.usage(position);
@@ -106,7 +110,7 @@ export interface KVMetrics {
  * @param scheduler counters of the scheduler on this manager, where there is one
  */
 export function kvMetrics(manager: KVManager, scheduler?: Readonly<SchedulerCounters>): KVMetrics {
-  requireShapes({ manager }, { manager: { lookup: 'function' } });
+  checkInputs({ manager }, { manager: is.fields({ lookup: is.func() }) });
   const c = manager.inspect.counters;
   const hits = c.hits.reduce((sum, count) => sum + count, 0);
   const lookups = hits + c.misses;

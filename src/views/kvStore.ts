@@ -16,11 +16,12 @@ import {
 import { Granularity, unitSpec } from '../runtime/geometry/box.ts';
 import { kvLayout } from '../runtime/geometry/layout.ts';
 import { BlockKeys, KeyChain, type KeyElements, type KeySource } from '../runtime/keys/keyChain.ts';
+import * as is from '../runtime/kinds.ts';
 import type { ManagerConfig } from '../runtime/manager/config.ts';
 import type { TierUsage } from '../runtime/manager/lookup.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import type { Sequence } from '../runtime/manager/sequence.ts';
-import { oneOf, optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
+import { checkInputs, oneOf, optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
 import { thrashingRateOf } from '../runtime/outputs.ts';
 import type { JobId } from '../runtime/tables/jobTable.ts';
 import {
@@ -279,9 +280,12 @@ export class ManagedKVStore implements KVStore {
   #pendingLatencyUs = 0;
 
   protected constructor(config: ResolvedStoreConfig, tiers: ManagerConfig) {
-    requireShapes(
+    checkInputs(
       { config, tiers },
-      { config: { hbmBlocks: 'number', blockSize: 'number' }, tiers: { unitBytes: 'array' } },
+      {
+        config: is.fields({ hbmBlocks: is.number(), blockSize: is.number() }),
+        tiers: is.fields({ unitBytes: is.array() }),
+      },
     );
     this.config = config;
     // LRU is what these stores promise, and what upstream's traces expect.
@@ -491,7 +495,7 @@ function gap(value: number, why: string): TierKVError {
 /** The `KVStore` of a configuration without a lower tier. */
 export class SingleTierKVStore extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
-    requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });
+    checkInputs({ config }, { config: is.fields({ hbmBlocks: is.number(), blockSize: is.number() }) });
     super(config, {
       unitBytes: [1],
       hbm: { capacityBytes: config.hbmBlocks },
@@ -507,7 +511,7 @@ export class SingleTierKVStore extends ManagedKVStore {
 /** The `KVStore` of a configuration with lower tiers. */
 export class TieredKVCache extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
-    requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });
+    checkInputs({ config }, { config: is.fields({ hbmBlocks: is.number(), blockSize: is.number() }) });
     super(config, tiersOf(config));
   }
 

@@ -3,14 +3,14 @@
  * what callers ask of it.
  */
 
-import { inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
+import { described, inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
 import type { Granularity } from '../runtime/geometry/box.ts';
 import { BlockKeys, elementAt, type KeyElements, keyToHex } from '../runtime/keys/keyChain.ts';
 import type { DecisionSink } from '../runtime/log/decisionSink.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/tables/contentTable.ts';
 import { slotOffsetBytes } from '../runtime/tables/slotPool.ts';
 import { Tier } from '../runtime/tier/tier.ts';

@@ -20,6 +20,7 @@ import {
 } from '../embed/stores.ts';
 import {
   configError,
+  described,
   nearestName,
   requireFinite,
   requireInteger,
@@ -36,7 +37,7 @@ import {
   type TierStore,
   tierName,
 } from '../runtime/index.ts';
-import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
 import {
   checkMigratorOptions,
   HotColdClassifier,

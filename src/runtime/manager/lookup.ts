@@ -1,7 +1,7 @@
 /** What is cached of a chain of keys: found without changing or counting anything. */
 
-import { requireInteger, TierKVError } from '../errors.ts';
-import { described } from '../options.ts';
+import { described, requireInteger, TierKVError } from '../errors.ts';
+
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
 import {

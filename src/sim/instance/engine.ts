@@ -21,7 +21,8 @@ import {
   tierName,
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { SideBlocks } from '../latency/kvLayout.ts';
@@ -358,7 +359,7 @@ function leavingShare({ scheduler, topBlocks }: EngineConfig): number {
 
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
-  requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
+  checkInputs({ config }, { config: is.fields({ blockTokens: is.number(), blockBytes: is.number() }) });
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, topBlocks, lowerTiers, loads } = config;
   const cutOff = cutOffBy(config) !== null;
