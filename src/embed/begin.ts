@@ -469,9 +469,9 @@ export interface Room {
 
 export function roomOf(context: RequestContext): Room {
   const { manager } = context;
-  const { residentBytes, cachedBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes } = manager.inspect.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
-  const fixedBytes = residentBytes - cachedBytes - manager.speculativeBytes();
+  const fixedBytes = residentBytes - cachedBytes - manager.inspect.speculativeBytes();
   const bytes = Math.max(0, capacityBytes - fixedBytes);
   const blocks = Math.floor(bytes / bytesOf(context.units, 1));
   return { bytes, blocks, waiting: context.admission.waiting };
@@ -491,7 +491,7 @@ function keysToStage(
 ): Uint32Array[] {
   const { manager, blockTokens, stores } = context;
   const host = stores.hostPosition;
-  if (host === undefined || host === manager.tiers.length - 1 || !isHeld(context)) return [];
+  if (host === undefined || host === manager.inspect.tiers.length - 1 || !isHeld(context)) return [];
   const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
   const matched = Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, limit)));
   const wanted = groups.flatMap(({ keys }) =>
@@ -520,6 +520,6 @@ async function stage(
 }
 
 function isHeld({ manager }: RequestContext): boolean {
-  const { residentBytes, cachedBytes, capacityBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes, capacityBytes } = manager.inspect.usage(0);
   return residentBytes - cachedBytes > HELD_SHARE * capacityBytes;
 }

@@ -318,7 +318,7 @@ export class BlockMoves {
     this.#waiting.delete(name);
     const success = outcome === Outcome.LOADED;
     const reason = success ? '' : outcomeNames[outcome];
-    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.nowUs });
+    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.inspect.nowUs });
   }
 }
 
@@ -337,7 +337,7 @@ export interface MoveEnd {
 
 /** How full a tier of a manager is: what lies in the room for blocks on their way makes it full, and no fuller. */
 export function pressureOf(manager: KVManager, position: number): number {
-  const { residentBytes, capacityBytes } = manager.usage(position);
+  const { residentBytes, capacityBytes } = manager.inspect.usage(position);
   return Math.min(1, residentBytes / capacityBytes);
 }
 
@@ -397,7 +397,10 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   constructor(manager: KVManager, moves: BlockMoves) {
     checkInputs(
       { manager, moves },
-      { manager: is.fields({ cachedBlocks: is.func() }), moves: is.fields({ move: is.func() }) },
+      {
+        manager: is.fields({ inspect: is.fields({ cachedBlocks: is.func() }) }),
+        moves: is.fields({ move: is.func() }),
+      },
     );
     this.#manager = manager;
     this.#moves = moves;
@@ -412,7 +415,7 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   candidates(position: number): readonly MigratableContent[] {
     const { tier } = this.tiers[position];
     const from = this.#cursors[position];
-    const { blocks, nextSlot } = this.#manager.cachedBlocks(position, from, SLOTS_LOOKED_AT);
+    const { blocks, nextSlot } = this.#manager.inspect.cachedBlocks(position, from, SLOTS_LOOKED_AT);
     this.#cursors[position] = nextSlot;
     return blocks.map(
       ({ content, key, sizeBytes, use, isKept }): MigratableContent => ({
@@ -519,7 +522,7 @@ export function runtimeMigration(
   nowUs: () => number,
   alarm: Alarm,
 ): RuntimeMigration | null {
-  if (options === false || manager.tiers.length === 1) return null;
+  if (options === false || manager.inspect.tiers.length === 1) return null;
   const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs, alarm);

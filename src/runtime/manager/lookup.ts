@@ -219,7 +219,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
 
 // What a lower tier has not of the tiers above it.
 
-/** See `KVManager.unsaved`. */
+/** See `ManagerInspect.unsaved`. */
 export function unsavedKeys(core: Core, tier: number): Uint32Array {
   const { replicas, contents, jobs } = core;
   const isListed = new Uint8Array(contents.rows);

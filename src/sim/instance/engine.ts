@@ -407,7 +407,7 @@ export function countersOf(
   losesLoads: boolean = false,
 ): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
-  const { offloads, demotions, reloads: byTier, thrashed } = manager.counters;
+  const { offloads, demotions, reloads: byTier, thrashed } = manager.inspect.counters;
   const found = hits.reduce((sum, blocks) => sum + blocks, 0);
   const lost = found + received - hitBlocks;
   invariant(lost === 0 || (losesLoads && lost > 0), 'each block that a request found was found in one tier');
@@ -423,9 +423,9 @@ export function tiersOf(
   blockBytes: number,
   shared: SharedServer | null = null,
 ): TierReport[] {
-  const last = manager.tiers.length - 1;
-  return manager.tiers.map((tier, position) => {
-    const { sizeBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
+  const last = manager.inspect.tiers.length - 1;
+  return manager.inspect.tiers.map((tier, position) => {
+    const { sizeBytes, residentBytes, heldBytes, cachedBytes } = manager.inspect.usage(position);
     const used = position === TOP ? heldBytes : residentBytes;
     const isShared = shared !== null && position === last;
     return {
@@ -445,7 +445,7 @@ export function trafficOf(
   hits: readonly number[],
   flights: Flights<unknown> | null,
 ): EngineTraffic {
-  const { evictions, writtenBytes, readBytes } = manager.counters;
+  const { evictions, writtenBytes, readBytes } = manager.inspect.counters;
   const tiers = tiersOf(manager, blockBytes).map(({ tier, capacityBlocks }, i) => ({
     tier,
     capacityBlocks,

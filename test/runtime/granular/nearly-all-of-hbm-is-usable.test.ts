@@ -37,7 +37,7 @@ function fill(world: PoolWorld, random: Random, kinds: readonly Ask[], keep: num
       if (!(error instanceof TierKVError) || error.code !== 'TKV_FULL') throw error;
       break;
     }
-    expect(pool.manager.counters.evictions[0]).toBe(0);
+    expect(pool.manager.inspect.counters.evictions[0]).toBe(0);
   }
   pool.checkIntegrity();
   return pool.getTierUsage(Tier.HBM).utilization;
@@ -93,7 +93,7 @@ it.each([1, 2, 3])(
           1,
         );
       }
-      most = Math.max(most, manager.usage(0).residentBytes / manager.usage(0).capacityBytes);
+      most = Math.max(most, manager.inspect.usage(0).residentBytes / manager.inspect.usage(0).capacityBytes);
     }
     expect(most, 'the control: sequences use that room').toBeGreaterThan(1);
     expect(pool.getTierUsage(Tier.HBM).capacityBytes).toBe(hbmCapacityBytes);

@@ -50,7 +50,7 @@ class PublisherProcess {
 
   async kill(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    const ended = once(this.#child, 'exit');
+    const ended = once(this.#child, 'close');
     this.#child.kill('SIGKILL');
     await ended;
   }
