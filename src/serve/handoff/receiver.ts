@@ -4,8 +4,7 @@
  *
  * - A reference is believed when its authenticator, generation and key are those of the prompt at hand, and a block when its
  *   record opens under its own key. So a stale, forged or foreign one is a recomputation, never another prompt's KV.
- * - Blocks that this runtime has already are not fetched.
- * - What has come stays until the whole is here or it has ended: no block makes room for another one of its prompt.
+ * - What is here is not fetched, and what has come stays to the end: no block makes room for another one of its prompt.
  * - Each hand-off ends: when its peer has been silent, when DDR has had no room, or when the whole has taken too long. Bytes on
  *   their way are bounded by credits for each hand-off, and by the number of hand-offs at a time.
  */
