@@ -11,8 +11,8 @@ import {
 import { readText } from '../../io/files/inputs.ts';
 import {
   type PreemptionMode,
+  plainOrderNames,
   preemptionNames,
-  queueOrderNames,
   RANKED,
   victimRuleNames,
 } from '../../runtime/batching/config.ts';
@@ -181,8 +181,12 @@ function setupOf(
       scheduler: {
         ...batch,
         maxModelTokens,
-        queueOrder: named('engine.scheduler', scheduler, byItself(queueOrderNames)),
-        victimRule: named('engine.preemptionPolicy', victimRule, byItself(victimRuleNames)),
+        queueOrder: named('engine.scheduler', scheduler, plainOrderNames),
+        victimRule: named(
+          'engine.preemptionPolicy',
+          victimRule,
+          victimRuleNames.filter((name) => name !== RANKED),
+        ),
         preemption,
         publish: 'whenPlanned',
       },
@@ -222,11 +226,6 @@ function batchLimits(
     maxSequences: dp * maxSequences,
     longPrefillTokens: Math.min(longPrefillTokens || maxBatchedTokens, maxBatchedTokens),
   };
-}
-
-/** Names of orders that need no policy that ranks requests. */
-function byItself(names: readonly string[]): string[] {
-  return names.filter((name) => name !== RANKED);
 }
 
 /** Prompt tokens of a step that is long enough for every model of time to charge more than reading the weights. */

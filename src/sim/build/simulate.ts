@@ -4,7 +4,7 @@ import path from 'node:path';
 import { dataFileNames } from '../../io/files/dataFiles.ts';
 import { withGivenFiles } from '../../io/files/givenFiles.ts';
 import { formatCount } from '../../io/printing/text.ts';
-import { queueOrderNames, RANKED } from '../../runtime/batching/config.ts';
+import { plainOrderNames } from '../../runtime/batching/config.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import { requireOptions, requireShapes } from '../../runtime/options.ts';
@@ -110,8 +110,7 @@ export function simulationChoices(): Readonly<
     hardware: dataFileNames('hardware'),
     routing: routingPolicies.names,
     admission: admissionPolicies.names,
-    // the order by rank needs a policy that gives ranks
-    scheduler: queueOrderNames.filter((name) => name !== RANKED),
+    scheduler: plainOrderNames,
     eviction: evictionPolicyNames,
   };
 }
