@@ -17,7 +17,7 @@ export interface InTurn {
   readonly ticket: number;
 }
 
-interface Line<T> {
+interface OwnerLine<T> {
   /** Number of the owner's last turn, or of the moment in which it began to wait: the lowest goes next. */
   since: number;
   /** By ticket; never empty. */
@@ -25,7 +25,7 @@ interface Line<T> {
 }
 
 export class OwnerTurns<T extends InTurn> {
-  readonly #lines: Map<number, Line<T>> = new Map();
+  readonly #lines: Map<number, OwnerLine<T>> = new Map();
   #size = 0;
   #count = 0;
 
