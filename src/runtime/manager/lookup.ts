@@ -1,7 +1,7 @@
 /** What is cached of a chain of keys: found without changing or counting anything. */
 
-import { requireInteger, TierKVError } from '../errors.ts';
-import { described } from '../options.ts';
+import { described, requireInteger, TierKVError } from '../errors.ts';
+
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
 import {
@@ -219,7 +219,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
 
 // What a lower tier has not of the tiers above it.
 
-/** See `KVManager.unsaved`. */
+/** See `ManagerInspect.unsaved`. */
 export function unsavedKeys(core: Core, tier: number): Uint32Array {
   const { replicas, contents, jobs } = core;
   const isListed = new Uint8Array(contents.rows);

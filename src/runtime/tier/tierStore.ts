@@ -163,7 +163,7 @@ export function refused(reason: string): StoreResult {
   return { outcome: Outcome.REFUSED, reason };
 }
 
-/** The result of an item whose bytes are not those that were written. */
+/** The result of an item whose bytes are not the bytes once written. */
 export function corrupt(reason: string): StoreResult {
   return { outcome: Outcome.CORRUPT, reason };
 }

@@ -1,13 +1,6 @@
 /** The engine of an instance from its settings: KV tiers, scheduler, and model of time. */
 
 import path from 'node:path';
-import {
-  type ChosenCoefficients,
-  chooseCoefficients,
-  loadHardware,
-  loadModel,
-  modelDefaults,
-} from '../../io/files/dataFiles.ts';
 import { readText } from '../../io/files/inputs.ts';
 import {
   type PreemptionMode,
@@ -60,6 +53,13 @@ import {
 } from '../latency/modelConfig.ts';
 import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../links/sharedServer.ts';
+import {
+  type ChosenCoefficients,
+  chooseCoefficients,
+  loadHardware,
+  loadModel,
+  modelDefaults,
+} from './dataFiles.ts';
 import { BLOCKS_MAX, blocksOf, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
 
 interface EngineSetup {

@@ -6,10 +6,7 @@
 
 import { isMap, isSeq, parseDocument } from 'yaml';
 import { readText } from '../../io/files/inputs.ts';
-
-import { prefixNotice } from '../../io/files/openWorkload.ts';
 import type { TierKVError } from '../../runtime/errors.ts';
-
 import { type HandoffConfig, handoffGranularities } from '../cluster/handoffs.ts';
 import type { ControlConfig } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
@@ -29,6 +26,7 @@ import {
 } from './deployment.ts';
 import { chosen, engineHardware, engineSetup, type PlannedMachine } from './engineSettings.ts';
 import { cutOffTiers, idleKeys } from './needs.ts';
+import { prefixNotice } from './openWorkload.ts';
 import { presetSpec } from './presetSettings.ts';
 import { type PlannedWorkload, planWorkload } from './workloadSettings.ts';
 

@@ -6,7 +6,8 @@
 
 import type { CodeName } from '../../runtime/codes.ts';
 import { invariant } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { GatewayQueue } from '../control/gatewayQueue.ts';
 import type { InstanceProbe, InstanceReport } from '../control/policy.ts';
@@ -164,7 +165,7 @@ export type Conservation = Readonly<Record<CodeName<typeof Status>, number>> & {
 };
 
 export function conservationOf(table: RequestTable): Conservation {
-  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  checkInputs({ table }, { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }) });
   const counts = new Array<number>(statusNames.length).fill(0);
   for (let row = 0; row < table.size; row++) counts[table.status[row]]++;
   const byName = Object.fromEntries(statusNames.map((name, i) => [name, counts[i]]));

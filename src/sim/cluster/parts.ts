@@ -2,7 +2,8 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ControlPlane, ShadowDivergence } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type {
@@ -189,7 +190,7 @@ export const readsScores = ({ routing, readsScores: reads = true }: SimulationOb
 
 /** Tells several observers of everything. */
 export function observers(all: readonly SimulationObserver[]): SimulationObserver {
-  requireShapes({ all }, { all: ['object'] });
+  checkInputs({ all }, { all: is.list(is.object()) });
   if (all.length === 1) return all[0];
   const tell = <K extends Exclude<keyof SimulationObserver, 'readsScores'>>(
     name: K,

@@ -4,14 +4,8 @@
  * the first share alone. A fit that does not fit is refused: the run was then served in another way than was said.
  */
 
-import {
-  loadCoefficients,
-  loadHardware,
-  loadKernelTables,
-  loadModel,
-  readText,
-} from '../../io/files/dataFiles.ts';
 import { configError, requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { loadCoefficients, loadHardware, loadKernelTables, loadModel, readText } from '../build/dataFiles.ts';
 import type { CalibratedCoefficients } from '../latency/calibrated.ts';
 import { coefficientSchema } from '../latency/coefficients.ts';
 import { engineMemory } from '../latency/engineMemory.ts';

@@ -21,7 +21,8 @@ import {
   tierName,
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobPriority } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
@@ -377,7 +378,7 @@ function leavingShare({ scheduler, topBlocks }: EngineConfig): number {
 
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
-  requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
+  checkInputs({ config }, { config: is.fields({ blockTokens: is.number(), blockBytes: is.number() }) });
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, topBlocks, lowerTiers, loads } = config;
   const cutOff = cutOffBy(config) !== null;
@@ -425,7 +426,7 @@ export function countersOf(
   losesLoads: boolean = false,
 ): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
-  const { offloads, demotions, reloads: byTier, thrashed } = manager.counters;
+  const { offloads, demotions, reloads: byTier, thrashed } = manager.inspect.counters;
   const found = hits.reduce((sum, blocks) => sum + blocks, 0);
   const lost = found + received - hitBlocks;
   invariant(lost === 0 || (losesLoads && lost > 0), 'each block that a request found was found in one tier');
@@ -441,9 +442,9 @@ export function tiersOf(
   blockBytes: number,
   shared: SharedServer | null = null,
 ): TierReport[] {
-  const last = manager.tiers.length - 1;
-  return manager.tiers.map((tier, position) => {
-    const { sizeBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
+  const last = manager.inspect.tiers.length - 1;
+  return manager.inspect.tiers.map((tier, position) => {
+    const { sizeBytes, residentBytes, heldBytes, cachedBytes } = manager.inspect.usage(position);
     const used = position === TOP ? heldBytes : residentBytes;
     const isShared = shared !== null && position === last;
     return {
@@ -463,7 +464,7 @@ export function trafficOf(
   hits: readonly number[],
   flights: Flights<unknown> | null,
 ): EngineTraffic {
-  const { evictions, writtenBytes, readBytes } = manager.counters;
+  const { evictions, writtenBytes, readBytes } = manager.inspect.counters;
   const tiers = tiersOf(manager, blockBytes).map(({ tier, capacityBlocks }, i) => ({
     tier,
     capacityBlocks,

@@ -3,7 +3,8 @@
  * is wanted. Regret is upstream's: the best score less the chosen one's.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { JobPriority } from '../../runtime/tables/jobTable.ts';
 import { TOP, tierName } from '../../runtime/tier/tier.ts';
 import type { HandoffSend } from '../cluster/handoffs.ts';
@@ -227,7 +228,7 @@ function pairsAbove(values: readonly number[], factor: number): number {
  * twice as long as the later.
  */
 export function priorityInversions(table: RequestTable): number {
-  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  checkInputs({ table }, { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }) });
   const groups = new Map<string, number[]>();
   for (let row = 0; row < table.size; row++) {
     if (table.status[row] !== Status.COMPLETED) continue;
@@ -249,7 +250,7 @@ export function priorityInversions(table: RequestTable): number {
 
 /** Instances whose queue was on average more than twice as long as the mean over all instances. */
 export function headOfLineBlocking(instances: readonly Instance[]): number {
-  requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
+  checkInputs({ instances }, { instances: is.list(is.fields({ number: is.number(), id: is.text() })) });
   if (instances.length < 2) return 0;
   const means = instances.map(({ counters, times }) =>
     times.steps === 0 ? 0 : counters.waitingSum / times.steps,

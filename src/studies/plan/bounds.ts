@@ -3,9 +3,9 @@
  * a run by the same model of time would miss the targets on whatever they exclude.
  */
 
-import { prefixNotice } from '../../io/files/openWorkload.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { withLatency } from '../../sim/build/engineSettings.ts';
+import { prefixNotice } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { openPlanned } from '../../sim/build/workloadSettings.ts';
 import { BatchSums, type LatencyModel } from '../../sim/latency/latencyModel.ts';

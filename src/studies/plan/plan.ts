@@ -4,8 +4,9 @@
  */
 
 import { availableParallelism } from 'node:os';
-import { type TaskRunner, WorkerPool } from '../../policy/workers/workerPool.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { rateNotice } from '../../sim/build/presetSettings.ts';
 import { flagOf } from '../../sim/description/knobs.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
@@ -28,7 +29,7 @@ import {
   type TimeLeft,
 } from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
-import type { TrialResult } from './trial.ts';
+import type { TrialResult, TrialTasks } from './trial.ts';
 import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
 
 /** A deployment that was tried, with the figures of its run. */
@@ -110,7 +111,7 @@ export interface PlanProgress extends PlanStage {
 /** What `plan` takes beside the question. */
 export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
-  readonly runner?: TaskRunner;
+  readonly runner?: TaskRunner<TrialTasks>;
   readonly progress?: (state: PlanProgress) => void;
 }
 
@@ -138,7 +139,8 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
   requireOptions(options, planOptionsNames, 'options');
   const checked = checkQuestion(question);
   const own = options.runner === undefined;
-  const runner = options.runner ?? new WorkerPool({ workers: availableParallelism(), wallMs: Infinity });
+  const runner =
+    options.runner ?? new WorkerPool<TrialTasks>({ workers: availableParallelism(), wallMs: Infinity });
   let stage: PlanStage = { stage: 'bounds', share: 0 };
   let best: Tried | undefined;
   const tell = (): void => {
@@ -226,7 +228,7 @@ function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQue
  * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
  */
 export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
-  requireShapes({ answer, file }, { answer: { schema: 'text' }, file: 'name?' });
+  checkInputs({ answer, file }, { answer: is.fields({ schema: is.text() }), file: is.optional(is.name()) });
   const { question, choice, closest, effort, simulateWords: words } = answer;
   const shown = choice ?? closest;
   if (shown === undefined) return undefined;

@@ -3,7 +3,7 @@
  * the time.
  */
 
-import { isUnanswered, type TaskRunner } from '../../policy/workers/workerPool.ts';
+import { isUnanswered, type TaskRunner } from '../../io/workerPool.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { planSimulation, type SimulationPlan } from '../../sim/build/plan.ts';
 import { fromFields } from '../../sim/description/readers.ts';
@@ -11,7 +11,7 @@ import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
 import { type DeploymentChoice, deploymentFile, modelOfTime } from './choice.ts';
 import type { CheckedQuestion } from './question.ts';
 import { measuredTargets, type TargetMeasured } from './targets.ts';
-import type { TrialResult } from './trial.ts';
+import type { TrialResult, TrialTasks } from './trial.ts';
 
 /** A deployment with the settings of its run. */
 export interface PlanTrial {
@@ -54,10 +54,10 @@ export class Trials {
   count = 0;
   /** Runs that had not ended when the time was over. */
   readonly calledOff: PlanTrial[] = [];
-  readonly #runner: TaskRunner;
+  readonly #runner: TaskRunner<TrialTasks>;
   readonly #onDone: (trial: Tried) => void;
 
-  constructor(question: CheckedQuestion, runner: TaskRunner, onDone: (trial: Tried) => void) {
+  constructor(question: CheckedQuestion, runner: TaskRunner<TrialTasks>, onDone: (trial: Tried) => void) {
     this.question = question;
     this.#runner = runner;
     this.#onDone = onDone;

@@ -4,10 +4,11 @@
  */
 
 import { expect, it, vi } from 'vitest';
-import type { TaskRunner } from '../../../src/policy/workers/workerPool.ts';
+import type { TaskRunner } from '../../../src/io/workerPool.ts';
 import { type PlanQuestion, plan } from '../../../src/studies/plan/index.ts';
 import { checkQuestion } from '../../../src/studies/plan/question.ts';
 import { PlanSearch, type TimeLeft } from '../../../src/studies/plan/search.ts';
+import type { TrialTasks } from '../../../src/studies/plan/trial.ts';
 import { runTrial, type TrialTask } from '../../../src/studies/plan/trial.ts';
 import { Trials } from '../../../src/studies/plan/trials.ts';
 
@@ -23,19 +24,19 @@ const question: PlanQuestion = {
 };
 
 /** A runner that answers the runs that it takes, and never the others. */
-function answering(takes: (task: TrialTask, number: number) => boolean): TaskRunner {
+function answering(takes: (task: TrialTask, number: number) => boolean): TaskRunner<TrialTasks> {
   let count = 0;
   const run = async (_kind: string, make: () => unknown): Promise<unknown> => {
     const task = make() as TrialTask;
     return takes(task, count++) ? runTrial(task) : new Promise(() => {});
   };
-  return { run, close: async () => {} } as unknown as TaskRunner;
+  return { run, close: async () => {} } as unknown as TaskRunner<TrialTasks>;
 }
 
-const stuckAfter = (ended: number): TaskRunner => answering((_, number) => number < ended);
+const stuckAfter = (ended: number): TaskRunner<TrialTasks> => answering((_, number) => number < ended);
 
 /** A search whose time is what the test says it is. */
-function searchWithin(question: PlanQuestion, runner: TaskRunner, timeLeft: TimeLeft) {
+function searchWithin(question: PlanQuestion, runner: TaskRunner<TrialTasks>, timeLeft: TimeLeft) {
   return new PlanSearch(new Trials(checkQuestion(question), runner, () => {}), timeLeft, () => {}).run();
 }
 

@@ -6,7 +6,8 @@
  */
 
 import { requireInteger } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { BatchSums, type LatencyModel } from '../latencyModel.ts';
 import type { MeasuredRequest } from './measuredRuns.ts';
 
@@ -56,12 +57,12 @@ export function replayRequests(
   told: () => void = () => {},
   stepped: StepSeen = () => {},
 ): RequestTimes[] {
-  requireShapes(
+  checkInputs(
     { requests, model, limits },
     {
-      requests: [{ arrivalUs: 'number', promptTokens: 'number' }],
-      model: { stepTimeUs: 'function' },
-      limits: { requests: 'number', tokensPerStep: 'number' },
+      requests: is.list(is.fields({ arrivalUs: is.number(), promptTokens: is.number() })),
+      model: is.fields({ stepTimeUs: is.func() }),
+      limits: is.fields({ requests: is.number(), tokensPerStep: is.number() }),
     },
   );
   requireInteger('requests', limits.requests, 1);
