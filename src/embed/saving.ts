@@ -5,7 +5,7 @@
  */
 
 import type { DurableTier } from '../backends/tierRow.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { namedError, TierKVError } from '../runtime/errors.ts';
 import { tierName } from '../runtime/index.ts';
 import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
 import { inConfigNames } from './config.ts';
@@ -42,20 +42,20 @@ export async function saveDurably(
   oneOf('whenFull', whenFull, ['keep', 'replace']);
   const { manager } = context;
   const durableOf = (position: number): DurableTier | undefined =>
-    tiers.get(tierName(manager.tiers[position]))?.durable;
-  const target = manager.tiers.findIndex((_, position) => durableOf(position) !== undefined);
+    tiers.get(tierName(manager.inspect.tiers[position]))?.durable;
+  const target = manager.inspect.tiers.findIndex((_, position) => durableOf(position) !== undefined);
   const durable = durableOf(target);
   if (durable === undefined) return 0;
   const run = new SaveRun(context, target, whenFull === 'replace');
   await run.copyAll();
-  const held = manager.usage(target).slots.ready;
+  const held = manager.inspect.usage(target).slots.ready;
   try {
     await durable.save();
   } catch (error) {
-    throw inConfigNames(notDurable(error, run.copied));
+    throw notDurable(inConfigNames(error), run.copied);
   }
   if (run.left.size === 0) return held;
-  throw inConfigNames(notKept(held, run.left, tierName(manager.tiers[target])));
+  throw inConfigNames(notKept(held, run.left, tierName(manager.inspect.tiers[target])));
 }
 
 type SaveContext = Pick<RequestContext, 'manager' | 'loop' | 'moves' | 'nowUs'>;
@@ -85,7 +85,7 @@ class SaveRun {
 
   async copyAll(): Promise<void> {
     const { manager } = this.#context;
-    this.#keys = manager.unsaved(this.#target);
+    this.#keys = manager.inspect.unsaved(this.#target);
     const fit = Math.floor(UNDER_WAY_BYTES / Math.max(...manager.config.unitBytes));
     const lanes = Math.max(2, Math.min(UNDER_WAY_BLOCKS, fit));
     await Promise.all(Array.from({ length: lanes }, () => this.#lane()));
@@ -113,7 +113,7 @@ class SaveRun {
         await new Promise<void>((free) => this.#waiting.push(free));
         continue;
       }
-      const at = answer === 'moving' ? manager.arrivingIn(key) : this.#target;
+      const at = answer === 'moving' ? manager.inspect.arrivingIn(key) : this.#target;
       const why = await this.#end(key, at);
       if (answer !== 'moving') return why;
     }
@@ -143,17 +143,28 @@ function withoutPlace(why: string): string {
 }
 
 /** Causes that are the tier's own limits, with what can be done; others are errors of the disk, in its own words. */
-function causeOf(cause: string, tier: string): { why: string; remedy: string; field: string } {
+function causeOf(
+  cause: string,
+  tier: string,
+): { why: string; remedy: (name: (field: string) => string) => string; field: string } {
   if (cause === 'full') {
     const field = `${tier}.capacityBytes`;
-    const remedy = `Raise ${field}, or let older blocks go for them: save({ whenFull: 'replace' })`;
-    return { why: 'the files are as full as they may be', remedy, field };
+    return {
+      why: 'the files are as full as they may be',
+      remedy: (name) =>
+        `Raise ${name(field)}, or let older blocks go for them: save({ whenFull: 'replace' })`,
+      field,
+    };
   }
   const field = `${tier}.writeBudget`;
   if (cause === 'declined') {
-    return { why: 'the write budget does not pay for more', remedy: `Raise ${field}, or save later`, field };
+    return {
+      why: 'the write budget does not pay for more',
+      remedy: (name) => `Raise ${name(field)}, or save later`,
+      field,
+    };
   }
-  return { why: cause, remedy: 'Give the disk room, or see what ails it, and save again', field: tier };
+  return { why: cause, remedy: () => 'Give the disk room, or see what ails it, and save again', field: tier };
 }
 
 /** The disk wrote the blocks, and does not say that they survive. */
@@ -178,9 +189,10 @@ function notKept(held: number, left: LeftBlocks, tier: string): TierKVError {
     count === 1
       ? '1 is not saved and still where it was'
       : `${count} are not saved and still where they were`;
-  return new TierKVError(
+  return namedError(
     'TKV_IO',
-    `${tier} holds ${held} ${held === 1 ? 'block' : 'blocks'} durably, and ${rest} (${told}). ${remedy}.`,
     { field },
+    (name) =>
+      `${tier} holds ${held} ${held === 1 ? 'block' : 'blocks'} durably, and ${rest} (${told}). ${remedy(name)}.`,
   );
 }
