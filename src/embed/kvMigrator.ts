@@ -318,7 +318,7 @@ export class BlockMoves {
     this.#waiting.delete(name);
     const success = outcome === Outcome.LOADED;
     const reason = success ? '' : outcomeNames[outcome];
-    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.nowUs });
+    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.inspect.nowUs });
   }
 }
 
@@ -335,11 +335,17 @@ export interface MoveEnd {
   readonly nowUs: number;
 }
 
+/** How full a tier of a manager is: what lies in the room for blocks on their way makes it full, and no fuller. */
+export function pressureOf(manager: KVManager, position: number): number {
+  const { residentBytes, capacityBytes } = manager.inspect.usage(position);
+  return Math.min(1, residentBytes / capacityBytes);
+}
+
 /** An owner of blocks in tiers: a manager, or a pool on one. */
 export interface MigrationPort<Block extends MigratableBlock = MigratableBlock> {
   /** Fastest first. */
   readonly tiers: readonly MigrationTier[];
-  /** Share of the tier at `position` that is in use, from 0 on. */
+  /** Share of what the tier at `position` may hold at rest that is in use, from 0 to 1. */
   pressure(position: number): number;
   /** Blocks of the tier that may be moved, or the part of them worth looking at now. */
   candidates(position: number): readonly Block[];
@@ -391,7 +397,10 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   constructor(manager: KVManager, moves: BlockMoves) {
     checkInputs(
       { manager, moves },
-      { manager: is.fields({ cachedBlocks: is.func() }), moves: is.fields({ move: is.func() }) },
+      {
+        manager: is.fields({ inspect: is.fields({ cachedBlocks: is.func() }) }),
+        moves: is.fields({ move: is.func() }),
+      },
     );
     this.#manager = manager;
     this.#moves = moves;
@@ -400,14 +409,13 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.#manager.usage(position);
-    return residentBytes / capacityBytes;
+    return pressureOf(this.#manager, position);
   }
 
   candidates(position: number): readonly MigratableContent[] {
     const { tier } = this.tiers[position];
     const from = this.#cursors[position];
-    const { blocks, nextSlot } = this.#manager.cachedBlocks(position, from, SLOTS_LOOKED_AT);
+    const { blocks, nextSlot } = this.#manager.inspect.cachedBlocks(position, from, SLOTS_LOOKED_AT);
     this.#cursors[position] = nextSlot;
     return blocks.map(
       ({ content, key, sizeBytes, use, isKept }): MigratableContent => ({
@@ -514,7 +522,7 @@ export function runtimeMigration(
   nowUs: () => number,
   alarm: Alarm,
 ): RuntimeMigration | null {
-  if (options === false || manager.tiers.length === 1) return null;
+  if (options === false || manager.inspect.tiers.length === 1) return null;
   const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs, alarm);

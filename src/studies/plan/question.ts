@@ -7,7 +7,7 @@ import { configError, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
-import { loadHardware, loadModel, modelDefaults } from '../../sim/build/dataFiles.ts';
+import { loadHardware, loadModel, loadVouchedModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
@@ -42,6 +42,8 @@ type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly num
 export interface PlanQuestion extends TierPrices, TierGib {
   /** By name, or the path of its config.json. */
   readonly model: string;
+  /** Whether keys of its config.json about layers that are not known change nothing. Default false: such a model is refused. */
+  readonly assumePlainAttention?: boolean;
   readonly workload: PlanWorkload;
   /** Most milliseconds by figure, such as `{ ttft_p99: 500 }`; at least one. */
   readonly targets: PlanTargets;
@@ -71,6 +73,7 @@ export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices'>> 
 const questionTable = optionTable(
   {
     model: is.passed(),
+    assumePlainAttention: is.optional(is.flag(), false),
     workload: is.passed(),
     targets: is.passed(),
     gpus: is.optional(is.passed()),
@@ -104,7 +107,13 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const read = questionTable.read(question, 'options', undefined, tierFields);
   const { model, workload, targets, prices } = question;
   if (typeof model !== 'string' || model === '') throw configError('model', 'is missing', 'Name a model.');
-  const { name } = loadModel(model);
+  const { assumePlainAttention } = read;
+  const loaded = assumePlainAttention ? loadVouchedModel(model) : loadModel(model);
+  if (loaded === undefined) {
+    const problem = 'is about keys of a config.json that are not known, and the model has none';
+    throw configError('assumePlainAttention', problem, 'Leave it out.');
+  }
+  const { name } = loaded;
   requireWorkload(workload);
   requireTargets(targets);
   checkInputs({ prices }, { prices: is.optional(is.object()) });
@@ -130,6 +139,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const maxGpus = read.maxGpus;
   return {
     model,
+    assumePlainAttention,
     workload,
     targets,
     gpus: [...new Set(gpus)],
