@@ -31,7 +31,7 @@ import {
 import * as is from '../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
-import type { DeviceBlockTable, RequestContext, Ticket } from './context.ts';
+import { contextKind, type DeviceBlockTable, type RequestContext, type Ticket } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsTable } from './managerLoop.ts';
 import { tellOfPlan, tellOfTokens } from './observability.ts';
@@ -85,6 +85,7 @@ export class KVScheduler {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(context: RequestContext, config: KVSchedulerConfig, log: DecisionSink | null) {
+    contextKind.read(context, 'context');
     const { manager, units, blockTokens } = context;
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');

@@ -46,6 +46,9 @@ export class CacheAllocation {
     allocatedTimeUs: number,
     page: { readonly tokens: number; readonly bytes: number },
   ) {
+    is.name().read(requestId, 'requestId');
+    requireInteger('requestedTokens', requestedTokens, 0);
+    is.fields({ tokens: is.number(), bytes: is.number() }).read(page, 'page');
     this.requestId = requestId;
     this.requestedTokens = requestedTokens;
     this.allocatedTimeUs = allocatedTimeUs;

@@ -15,8 +15,8 @@ export const parts: readonly Parts[] = [
     reason: 'Runs for each block, token or step, where a check would cost more than the work.',
     names: words(`
       boxBytes boxShape contains intersect rowOffsetBytes unitBox unitCount
-      writeBlockRuns writeCopyRuns countRuns digestBytes elementAt keyToHex useRates isOurs
-      squaresOf passArrived planOf tierName tierTitle isHostStore
+      writeBlockRuns writeCopyRuns countRuns elementAt keyToHex useRates isOurs
+      squaresOf passArrived planOf tierName tierTitle 
       LoadedBlock.is OpenBlock.is SealingBlock.is
       kvUtilization deadlineUs
       withAdapterOverhead
@@ -24,16 +24,16 @@ export const parts: readonly Parts[] = [
       byteTokens
       classOf meetsTargets
       shown
-      cachedBlocks dueUs written linkName openTelemetryName nameIn
+      cachedBlocks dueUs written openTelemetryName nameIn
       emptyItem mismatchedWords patternItem patternKey`),
   },
   {
     reason: 'Another export makes it: a user holds one, reads it, or names its type.',
     names: words(`
-      KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable
-      BlockUse LoadedBlock OpenBlock SealingBlock Openings JobCarrier BlockKeys
+      ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable
+      BlockUse LoadedBlock OpenBlock SealingBlock Openings 
       ComputePace LinkPace restoreState saveState
-      CacheAllocation CachePage KVBlockDescriptor BlockMoves CachedMigration LiveDevice
+      CachePage BlockMoves CachedMigration 
       SimulationSnapshot RequestTape Instance PromptKeys SimRequest TokenTimes
       BatchSums Flights LinkModel SharedServer RequestTable ValueCounts
       Decisions
@@ -85,4 +85,6 @@ export const takesAnything: Readonly<Record<string, string>> = {
   ...Object.fromEntries(words('requireReportTarget LogReader keyOf').map((name) => [name, 'text'])),
   ...Object.fromEntries(words('SeededRandom').map((name) => [name, numbers])),
   GoRandom: 'bigint',
+  BlockKeys: 'undefined',
+  isHostStore: '[object Object]',
 };

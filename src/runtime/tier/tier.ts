@@ -4,7 +4,7 @@
  */
 
 import { type CodeName, codeNames } from '../codes.ts';
-import { configError } from '../errors.ts';
+import { configError, requireInteger } from '../errors.ts';
 import * as is from '../kinds.ts';
 import { checkInputs } from '../options.ts';
 
@@ -71,6 +71,8 @@ const links: string[][] = [];
 export function linkName(from: Tier, to: Tier): string {
   const known = links[from]?.[to];
   if (known !== undefined) return known;
+  requireInteger('from', from, 0, names.length - 1);
+  requireInteger('to', to, 0, names.length - 1);
   const target = names[to];
   const name = `${names[from]}To${target[0].toUpperCase()}${target.slice(1)}`;
   links[from] ??= [];
