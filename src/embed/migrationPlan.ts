@@ -205,7 +205,7 @@ export function checkMigratorOptions(options: MigratorOptions): void {
 
 /** @throws TKV_CONFIG if it is not an object, or a name is unknown */
 export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
-  return migratorOptionsTable.read(options, field);
+  return migratorOptionsTable.readFlat(options, field);
 }
 
 export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {

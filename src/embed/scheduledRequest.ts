@@ -76,7 +76,7 @@ export class ScheduledRequest implements ServingRequest {
   /** @throws TKV_INPUT or TKV_CONFIG naming the field at fault */
   constructor(context: RequestContext, request: KVRequest) {
     const { blockTokens } = context;
-    const read = kvRequestTable.read(request, 'request');
+    const read = kvRequestTable.readFlat(request, 'request');
     this.id = requireId(request.id);
     requireElements(request.tokens);
     if (request.tokens.length === 0) {

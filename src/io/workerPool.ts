@@ -76,7 +76,7 @@ export class WorkerPool<Kinds extends TaskKinds<Kinds>> implements TaskRunner<Ki
   #closed = false;
 
   constructor(limits: PoolLimits) {
-    this.#limits = limitTable.read(limits, 'limits');
+    this.#limits = limitTable.readFlat(limits, 'limits');
   }
 
   /** @param leftMs time that this task may take. Default: the pool's */

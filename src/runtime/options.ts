@@ -80,6 +80,15 @@ export class OptionTable<out Options extends object> implements ValueKind<Option
     return read as Options;
   }
 
+  /**
+   * As `read`, for options that other calls take by themselves: a name that is unknown is `field.name`, and a value that is wrong
+   * has the name alone.
+   */
+  readFlat(options: unknown, field: string): Options {
+    this.#named(options, field, this.#code, []);
+    return this.read(options, 'config');
+  }
+
   /** The same checks, for a call that runs once a token and takes the options as they are. */
   check(options: Options, field: string): Options {
     const given = this.#named(options, field, this.#code, []);

@@ -18,7 +18,14 @@ import {
   requireMachineHolds,
   type StoreConfig,
 } from '../embed/stores.ts';
-import { configError, described, nearestName, requireFinite } from '../runtime/errors.ts';
+import {
+  configError,
+  described,
+  nearestName,
+  requireFinite,
+  requireInteger,
+  requirePositive,
+} from '../runtime/errors.ts';
 import {
   type DecisionSink,
   type Digest,
@@ -63,9 +70,9 @@ export interface TierConfig {
 const tierConfigTable = optionTable(
   {
     tier: is.passed(),
-    capacityBytes: is.integer(1),
-    bandwidthGbps: is.optional(is.positive()),
-    latencyUs: is.optional(is.finite()),
+    capacityBytes: is.passed(),
+    bandwidthGbps: is.optional(is.passed()),
+    latencyUs: is.optional(is.passed()),
     deviceId: is.optional(is.passed()),
     path: is.optional(is.passed()),
   } satisfies Kinds<TierConfig>,
@@ -98,6 +105,9 @@ function tierSet(tiers: readonly TierConfig[]): TierSet {
     }
     if (byTier.has(tier)) throw configError(`tiers[${i}].tier`, `is ${tier} again`, 'Name each tier once.');
     byTier.set(tier, config);
+    requireInteger(`${tier}.capacityBytes`, config.capacityBytes, 1);
+    if (config.bandwidthGbps !== undefined) requirePositive(`${tier}.bandwidthGbps`, config.bandwidthGbps);
+    if (config.latencyUs !== undefined) requireFinite(`${tier}.latencyUs`, config.latencyUs);
   }
   const hbm = byTier.get('hbm');
   if (hbm === undefined) throw configError('tiers', 'have no hbm', 'Blocks are written there: name it.');

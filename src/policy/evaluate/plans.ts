@@ -148,7 +148,7 @@ const planChangesTable = optionTable({
  */
 export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
   checkInputs({ asked }, { asked: is.text() });
-  const { latencyModels = [], seeds = [] } = planChangesTable.read(changes, 'changes');
+  const { latencyModels = [], seeds = [] } = planChangesTable.readFlat(changes, 'changes');
   for (const name of ['latencyModels', 'seeds'] as const) {
     if (changes[name]?.length === 0) throw configError(name, 'is an empty list', 'Name one or more.');
   }

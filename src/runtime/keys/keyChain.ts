@@ -418,8 +418,7 @@ const Tag = {
 } as const;
 
 function readNamespace(namespace: KeyNamespace): KeyNamespace {
-  is.object().read(namespace, 'namespace', 'TKV_CONFIG');
-  return keyNamespace.read(namespace, 'config');
+  return keyNamespace.readFlat(namespace, 'namespace');
 }
 
 /**
@@ -550,8 +549,7 @@ export class ExternalKeys implements KeySource {
 
   /** @throws TKV_CONFIG naming `tenant` or `epoch`. */
   constructor(namespace: ExternalNamespace) {
-    is.object().read(namespace, 'namespace', 'TKV_CONFIG');
-    const { tenant, epoch } = externalNamespace.read(namespace, 'config');
+    const { tenant, epoch } = externalNamespace.readFlat(namespace, 'namespace');
     const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv external keys 1');
     const digest = blake2s(encodeTenant(writer, tenant, epoch).finish(), 8);
     for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)] |= digest[i] << ((i & 3) * 8);

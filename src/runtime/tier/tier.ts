@@ -69,10 +69,10 @@ const links: string[][] = [];
 
 /** The name of the link that carries blocks from one tier to another, such as `hbmToDdr`. */
 export function linkName(from: Tier, to: Tier): string {
-  const known = links[from]?.[to];
-  if (known !== undefined) return known;
   requireInteger('from', from, 0, names.length - 1);
   requireInteger('to', to, 0, names.length - 1);
+  const known = links[from]?.[to];
+  if (known !== undefined) return known;
   const target = names[to];
   const name = `${names[from]}To${target[0].toUpperCase()}${target.slice(1)}`;
   links[from] ??= [];

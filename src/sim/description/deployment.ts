@@ -4,7 +4,7 @@
  * other threads.
  */
 
-import { configError } from '../../runtime/errors.ts';
+import { configError, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { HandoffConfig } from '../cluster/handoffs.ts';
@@ -51,7 +51,7 @@ const poolTable = optionTable(
     configId: is.passed(),
     role: is.passed(),
     model: is.passed(),
-    replicas: is.integer(0, INSTANCES_MAX),
+    replicas: is.passed(),
     engine: is.passed(),
     latency: is.passed(),
     limits: is.passed(),
@@ -91,7 +91,7 @@ function checkDeployment(deployment: Fleet): Fleet {
   for (const pool of pools) {
     const { replicas, configId, engine, limits } = poolTable.read(pool, 'pool');
     limitTable.read(limits, `${configId}.limits`);
-    instances += replicas;
+    instances += requireInteger(`${configId}.replicas`, replicas, 0, INSTANCES_MAX);
     if (!isSameShare(engine.shared, pools[0].engine.shared)) {
       const remedy = 'Give all pools the same one, or none.';
       throw configError(`${configId}.shared`, 'differs from the shared tier of another pool', remedy);

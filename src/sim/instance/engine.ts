@@ -285,7 +285,7 @@ const deferredTable = optionTable(
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkEngineConfig(config: EngineConfig): EngineConfig {
-  engineTable.read(config, 'engine');
+  engineTable.readFlat(config, 'engine');
   let blocks = config.topBlocks;
   for (const { tier, blocks: size } of config.lowerTiers) {
     blocks += requireInteger(`${tier}.blocks`, size, 1, BLOCKS_MAX);

@@ -171,7 +171,7 @@ export function ofTiers<Suffix extends string, Value>(
 }
 
 function requireWorkload(workload: PlanWorkload): void {
-  const { preset, file, rate } = workloadTable.read(workload, 'workload');
+  const { preset, file, rate } = workloadTable.readFlat(workload, 'workload');
   if ((preset === undefined) === (file === undefined)) {
     const problem = preset === undefined ? 'names neither a preset nor a file' : 'names a preset and a file';
     throw configError('workload', problem, 'Name one of them.');
