@@ -498,7 +498,7 @@ function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
 }
 
 function overTime(wallMs: number): string {
-  const remedy = 'Raise it (deadline_s of the Python client), or name a smaller plan with --plan';
+  const remedy = 'Raise it (deadline_s of the Python client), or name a smaller plan';
   return `it ran longer than limits.wallMs, ${wallMs} ms. ${remedy}`;
 }
 

@@ -34,7 +34,7 @@ import { type TracedRequest, traceLine } from './trace.ts';
 
 const saltsMissed =
   'servers name all their blocks by a salt, as where they keep tenants apart, and requests name none: no prompt finds a ' +
-  'block of KV events. Give --tenants FILE with the API keys of the tenants, or let clients send cache_salt';
+  'block of KV events. Give the API keys of the tenants (tenants), or let clients send cache_salt';
 
 /** Bytes of a part of log or trace: some million requests. */
 const PART_BYTES = 2 ** 30;
@@ -305,7 +305,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     }
     if (this.wantsKeys && this.cutter.salts.areUnknown) {
       notes.push(
-        'tenants are taken to share blocks until KV events say otherwise: give --tenants-apart where servers keep them apart',
+        'tenants are taken to share blocks until KV events say otherwise: say tenantsApart where servers keep them apart',
       );
     }
     if (this.cutter.salts.areMissed) notes.push(saltsMissed);

@@ -7,6 +7,7 @@ import { configError, inputError, nearestName, type TierKVError } from '../../..
 import { blake2s } from '../../../runtime/keys/blake2s.ts';
 import { oneOf, requireShapes } from '../../../runtime/options.ts';
 import { priorityPolicies } from '../../../sim/control/priority.ts';
+import { outputFlag } from '../../../sim/description/readers.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
 
@@ -82,7 +83,7 @@ function unknownPreset(name: string): TierKVError {
   return configError(
     'preset',
     `is not known (${JSON.stringify(name)})`,
-    `${remedy} tierkv evaluate --presets lists all`,
+    `${remedy} tierkv evaluate ${outputFlag('presets')} lists all`,
   );
 }
 
