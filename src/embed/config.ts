@@ -2,7 +2,7 @@
 
 import type { TierRow, TierWish } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, tierRows } from '../backends/tierRows.ts';
-import { configError, renamed, requireInteger } from '../runtime/errors.ts';
+import { configError, described, renamed, requireInteger } from '../runtime/errors.ts';
 import { requireKVLayout } from '../runtime/geometry/layout.ts';
 import {
   type EvictionChoice,
@@ -18,7 +18,6 @@ import {
 import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
 import {
-  described,
   oneOf,
   optionNames,
   requireFlag,
@@ -28,11 +27,12 @@ import {
   requireText,
 } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
-import type { MigratorOptions } from '../views/index.ts';
-import { checkMigratorOptions } from '../views/migrationPlan.ts';
 import { checkedMemory, type ExplainMemory } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
+import type { MigratorOptions } from './migrationPlan.ts';
+import { checkMigratorOptions } from './migrationPlan.ts';
 
+/** What `KVRuntime.open` takes: the layout of the model's KV, the sizes of the tiers, and what determines keys. */
 export interface KVRuntimeConfig extends TierOptions {
   /**
    * Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`.

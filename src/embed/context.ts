@@ -17,9 +17,8 @@ import {
   tierTitle,
 } from '../runtime/index.ts';
 import { doubtful } from '../runtime/manager/openings.ts';
-import type { BlockMoves } from '../views/index.ts';
-import type { RuntimeMigration } from '../views/kvMigrator.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
+import type { BlockMoves, RuntimeMigration } from './kvMigrator.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import { type ManagerLoop, unlessAborted } from './managerLoop.ts';
 import type { RequestObservers } from './observability.ts';
@@ -189,10 +188,10 @@ export function requireFits({ manager, units, stores }: RequestContext, blocks: 
 
 /** No room now: others hold it. */
 export function full({ manager, stores }: RequestContext, blocks: number): TierKVError {
-  const { residentBytes, cachedBytes, slots } = manager.usage(TOP);
+  const { residentBytes, cachedBytes, slots } = manager.inspect.usage(TOP);
   const { capacityBytes } = manager.config.tiers[TOP].shape;
   const late =
-    manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
+    manager.inspect.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
     `${blocks} blocks find no room in ${topTitle(manager)} now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
@@ -204,7 +203,7 @@ export function full({ manager, stores }: RequestContext, blocks: number): TierK
 
 /** How the top tier is called in messages. */
 function topTitle(manager: KVManager): string {
-  return tierTitle(tierName(manager.tiers[TOP]));
+  return tierTitle(tierName(manager.inspect.tiers[TOP]));
 }
 
 export function bytesOf({ unitBytes, sizeClass }: GroupUnits, blocks: number): number {
@@ -218,6 +217,7 @@ export function freshKeys(blocks: number): BlockKeys {
 // A sequence's blocks as kernels want them. Pools have several slabs, so an entry names the slab (an index
 // into `slabs`) and the offset in it: two words a block.
 
+/** The place of each block of a sequence, as kernels and engines read it. */
 export interface DeviceBlockTable {
   /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. Empty without a device. */
   readonly slabs: readonly GPUBuffer[];

@@ -9,9 +9,9 @@
  */
 
 import { runningClock } from '../backends/runningClock.ts';
-import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
+import { resolveSchedulerConfig, schedulerConfig } from '../runtime/batching/config.ts';
 import { idInUse } from '../runtime/batching/scheduler.ts';
-import { configError, inputError } from '../runtime/errors.ts';
+import { configError, described, inputError } from '../runtime/errors.ts';
 import {
   type AbortResult,
   type ComputeEstimate,
@@ -28,7 +28,8 @@ import {
   type StepPlan,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
@@ -43,6 +44,10 @@ export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 /** Longest time between two looks at blocks that are late. */
 const LATE_MS_MOST = 1000;
 
+/**
+ * Decides which requests of a runtime run in each step, and in which blocks: continuous batching with chunked
+ * prefill.
+ */
 export class KVScheduler {
   readonly #context: RequestContext;
   readonly #scheduler: Scheduler<ScheduledRequest>;
@@ -76,12 +81,12 @@ export class KVScheduler {
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');
     }
-    if (config.preemption === 'restart') {
+    const { preemption, publish } = schedulerConfig.read(config, 'config');
+    if (preemption === 'restart') {
       const problem = "is 'restart', which would generate tokens again that were handed out";
       throw configError('preemption', problem, "Use 'recompute' or 'offload'.");
     }
-    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
-    if ((config as SchedulerConfig).publish === 'whenPlanned') {
+    if (publish === 'whenPlanned') {
       const problem = "is 'whenPlanned', but digests are taken behind the step's kernels";
       throw configError('publish', problem, 'Leave it out.');
     }
@@ -184,7 +189,7 @@ export class KVScheduler {
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
-    requireShapes({ ranks }, { ranks: ['object'] });
+    checkInputs({ ranks }, { ranks: is.list(is.object()) });
     this.#asking.rank(ranks, (others) => this.#asOneCall((nowUs) => this.#scheduler.rerank(others, nowUs)));
     this.#tellNews();
   }
@@ -359,6 +364,7 @@ export class KVScheduler {
 
 // What a step computes: for each request its tokens, and where their KV lies.
 
+/** One request's part of a step. */
 export interface PlannedRequest {
   readonly id: string;
   /** The manager's block table of the request. A preempted request gets another one: keep no state by it. */
@@ -375,6 +381,7 @@ export interface PlannedRequest {
   readonly samples: boolean;
 }
 
+/** The next step of the batch: which requests, which of their tokens, and where their blocks lie. */
 export interface KVStepPlan {
   /** In the order of the batch. Empty: there is nothing to compute now; await `next`. */
   readonly requests: readonly PlannedRequest[];
@@ -420,6 +427,7 @@ function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest
 
 // What an engine hands in after a step, checked as a whole before it takes effect, and the outcome.
 
+/** A token that the engine sampled in a step, told to `KVScheduler.stepEnded`. */
 export interface SampledToken {
   readonly id: string;
   readonly token: number;
@@ -429,6 +437,7 @@ export interface SampledToken {
 
 const sampledTokenNames: readonly string[] = optionNames<SampledToken>({ id: true, token: true, stop: true });
 
+/** A request that has ended, and why. */
 export interface FinishedRequest {
   readonly id: string;
   /**
@@ -440,6 +449,7 @@ export interface FinishedRequest {
   readonly tokens: Uint32Array;
 }
 
+/** What a step came to: the requests that ended with it. */
 export interface KVStepOutcome {
   /** Bytes were lost while the step ran. All its requests are computed again, with the tokens they had. */
   readonly interrupted: boolean;

@@ -56,7 +56,7 @@ describe('the exports map', () => {
       './report': 'observe/report/index',
       './transformers': 'adapters/transformers/index',
       './browser': 'adapters/browser/index',
-      './browser/simulate': 'adapters/browser/simulate',
+      './browser/simulate': 'sim/page',
       './browser/compute': 'adapters/browser/compute',
       './browser/transformers': 'adapters/browser/transformers',
       './testing': 'testing/index',

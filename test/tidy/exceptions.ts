@@ -21,8 +21,6 @@ const everyTier = [
   'src/backends/tierRows.ts',
   // views that have the names of the original design notes, which are a contract: KVStore's and TieredKVStorage's settings
   'src/views',
-  'src/embed/tieredConfig.ts',
-  'src/embed/tieredKVStorage.ts',
   // measures each link of this package beside plain calls that are written for its two ends
   'src/studies/measure/contestants.ts',
   'src/studies/measure/links.ts',
@@ -44,13 +42,15 @@ const foreignNames: Readonly<Record<string, readonly string[]>> = {
   latencyModel: ['src'],
   shadowKv: ['src'],
   // a key of upstream's specifications and of its traces
-  numRequests: ['src/sim', 'src/io/files/openWorkload.ts'],
+  numRequests: ['src/sim'],
   workloadSpec: ['src/sim/workload/traceV2.ts'],
   // of a candidate of a plan, beside all instances
   prefillInstances: ['src/studies/plan'],
 };
 
 export const rules: TidyRules = {
+  // biome-ignore format: one line
+  layers: ['runtime', 'backends', 'compute', 'embed', 'views', 'io', 'adapters', 'sim', 'studies', 'policy', 'observe', 'serve', 'cli', 'testing'],
   mostLines: 600,
   leastLines: 60,
   variantFolders: ['src/runtime/eviction', 'src/sim/control/routing', 'src/sim/control/catalogue'],
@@ -82,7 +82,7 @@ export const rules: TidyRules = {
   everydayWords: ['remote'],
   spellFlags: ['src/cli', 'src/sim/description/knobs.ts', 'src/sim/description/knobs'],
   otherNames: thirdNames(),
-  mechanisms: [{ text: /new Worker\(/, file: 'src/policy/workers/workerPool.ts' }],
+  mechanisms: [{ text: /new Worker\(/, file: 'src/io/workerPool.ts' }],
 };
 
 /** `--max-num-seqs` in camel case, where the path of the setting ends otherwise. */

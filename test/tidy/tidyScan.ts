@@ -29,6 +29,7 @@ import { API } from 'typescript/unstable/sync';
 export type Rule =
   | 'size'
   | 'folder'
+  | 'layer'
   | 'one-subclass'
   | 'forwarding'
   | 'type-name'
@@ -54,6 +55,8 @@ export interface TidyRules {
   readonly mostLines: number;
   /** Below this many lines a file with one importer belongs to its importer. */
   readonly leastLines: number;
+  /** Rooms of `src` from low to high: a file imports from its own room and from rooms before it. */
+  readonly layers: readonly string[];
   /** Folders in which a file is a variant, so that the errand for one names one: there a file may be small. */
   readonly variantFolders: readonly string[];
   /** Files that users import from; they may be small and their methods may forward. */
@@ -101,6 +104,7 @@ export function findUntidy(
   return [
     ...sizes(inSource, rules),
     ...folders(inSource),
+    ...layers(inSource, rules),
     ...classes(inSource, rules),
     ...typeNames(inSource),
     ...variantNames(inSource, rules),
@@ -206,6 +210,33 @@ function folders(files: readonly Parsed[]): Finding[] {
     for (const part of parts.slice(1)) {
       if (!/^[a-z][A-Za-z0-9]*(\.d)?(\.ts)?$|^[a-z-]+-ambient\.d\.ts$/.test(part)) {
         findings.push({ rule: 'folder', at: path, problem: `"${part}" must be in camelCase` });
+      }
+    }
+  }
+  return findings;
+}
+
+/** Imports, types and lazy ones included, that lead to a room above, and rooms that have no place among the others. */
+function layers(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const findings: Finding[] = [];
+  const roomOf = (path: string): string | undefined => /^src\/([^/]+)\//.exec(path)?.[1];
+  for (const { path, text, imports } of files) {
+    const room = roomOf(path);
+    if (room === undefined) continue;
+    const height = rules.layers.indexOf(room);
+    if (height < 0)
+      findings.push({ rule: 'layer', at: path, problem: `${room} is not among the rooms of src` });
+    const lazy = [...text.matchAll(/\bimport\('(\.[^']+)'\)/g)].map(([, to]) =>
+      posix.join(dirname(path), to),
+    );
+    for (const to of [...imports, ...lazy]) {
+      const other = roomOf(to);
+      if (other !== undefined && rules.layers.indexOf(other) > height) {
+        findings.push({
+          rule: 'layer',
+          at: path,
+          problem: `imports ${to}, and ${other} stands above ${room}`,
+        });
       }
     }
   }

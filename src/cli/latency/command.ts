@@ -8,6 +8,7 @@ import { requireWritableTargets, writeJsonFile, writeResultJson, writeText } fro
 import { renderSvg } from '../../io/printing/chart.ts';
 import { formatCounted, printable } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import { knobs } from '../../sim/description/knobs.ts';
 import type { FitRequestsOptions, ServedBy } from '../../sim/fitting/fitRequests.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
 import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
@@ -114,25 +115,30 @@ export function servedOptions(command: Command, when: string): Command {
       '--max-num-seqs <n>',
       `${when}maximum requests per batch, of each rank with --dp`,
       numberOption,
-      128,
+      knobs['engine.maxSequences'].or,
     )
     .option(
       '--max-num-batched-tokens <n>',
       `${when}token budget of a step, of each rank with --dp`,
       numberOption,
-      2048,
+      knobs['engine.maxBatchedTokens'].or,
     )
     .option(
       '--hbm <blocks>',
       `${when}KV blocks of the engine, as its log has them (default: what fits)`,
       numberOption,
     )
-    .option('--block-tokens <n>', 'tokens per KV block of the engine', numberOption, 16)
+    .option(
+      '--block-tokens <n>',
+      'tokens per KV block of the engine',
+      numberOption,
+      knobs['engine.blockTokens'].or,
+    )
     .option(
       '--gpu-memory-utilization <share>',
       `${when}share of GPU memory that the engine may use`,
       numberOption,
-      0.9,
+      knobs['engine.memoryUtilization'].or,
     );
   return addAliases(command, { '--kv-blocks': '--hbm', '--block-size': '--block-tokens' });
 }

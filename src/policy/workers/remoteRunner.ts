@@ -7,12 +7,12 @@
 import { randomUUID } from 'node:crypto';
 import type { Queue } from 'bullmq';
 import { FileContents } from '../../io/files/inputs.ts';
+import type { PoolLimits, TaskRunner, Unanswered } from '../../io/workerPool.ts';
 import { namedError, TierKVError } from '../../runtime/errors.ts';
 import { answerBytes, readAnswer } from './answers.ts';
 import { pathOf, type TravellingTask, travelling } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
-import type { Tasks } from './thread.ts';
-import type { PoolLimits, TaskAnswer, TaskKind, TaskRunner, Unanswered } from './workerPool.ts';
+import type { TaskAnswer, TaskKind, Tasks } from './thread.ts';
 
 /** What a job of the queue holds. */
 export interface RemoteJob {
@@ -51,7 +51,7 @@ interface AskedTask {
   readonly isCalledOff: () => boolean;
 }
 
-export class RemoteRunner implements TaskRunner {
+export class RemoteRunner implements TaskRunner<Tasks> {
   readonly #server: CaseServer;
   readonly #queue: Queue;
   readonly #wallMs: number;

@@ -7,13 +7,12 @@ import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 import { type FileContents, filesReadBy } from '../../io/files/inputs.ts';
-import { openWorkload } from '../../io/files/openWorkload.ts';
+import { openWorkload } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { deployedPaths, type Path } from '../../sim/description/knobs.ts';
 import { readPayload, writePayload } from './payload.ts';
 import { ownIdentity } from './server.ts';
-import type { Tasks } from './thread.ts';
-import type { TaskKind } from './workerPool.ts';
+import type { TaskKind, Tasks } from './thread.ts';
 
 /** A recorded trace, with the files beside it. */
 export interface TravellingTrace {

@@ -9,12 +9,13 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { Job, Worker } from 'bullmq';
 import { temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
+import { isUnanswered, type Unanswered, WorkerPool } from '../../io/workerPool.ts';
 import { answerBytes, readAnswer, writeAnswer } from './answers.ts';
 import { readPayload, writePayload } from './payload.ts';
 import type { RemoteJob } from './remoteRunner.ts';
 import { arrived, type TravellingTrace } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
-import { isUnanswered, type TaskKind, type Unanswered, WorkerPool } from './workerPool.ts';
+import type { TaskKind, Tasks } from './thread.ts';
 
 interface WorkerOptions {
   readonly url: string;
@@ -50,7 +51,7 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
   using files = temporaryDirectory('tierkv-worker-');
   const cases = new QueuedCases(
     server,
-    new WorkerPool({ workers: threads, wallMs: Infinity, heapMiB }),
+    new WorkerPool<Tasks>({ workers: threads, wallMs: Infinity, heapMiB }),
     files.path,
     options,
   );
@@ -117,7 +118,7 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
 
 class QueuedCases {
   readonly #server: CaseServer;
-  readonly #pool: WorkerPool;
+  readonly #pool: WorkerPool<Tasks>;
   readonly #folder: string;
   readonly #options: WorkerOptions;
   /** What runs here, by key: after the server was lost it may be asked for again. */
@@ -126,7 +127,7 @@ class QueuedCases {
   /** Cases answered. */
   done: number = 0;
 
-  constructor(server: CaseServer, pool: WorkerPool, folder: string, options: WorkerOptions) {
+  constructor(server: CaseServer, pool: WorkerPool<Tasks>, folder: string, options: WorkerOptions) {
     this.#server = server;
     this.#pool = pool;
     this.#folder = folder;

@@ -318,6 +318,7 @@ export class Batch {
 //
 // A simulator that needs only sums takes `decodes` and `decodeContextTokens`, and walks the prefills alone.
 
+/** The next step of a `Scheduler`: who runs, with how many tokens, and who was preempted. */
 export class StepPlan<R extends ServingRequest = ServingRequest> {
   readonly #batch: Batch;
   /** Requests that joined the batch in this step, in order. */
@@ -417,6 +418,7 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
 
 // What a computed step changed: one object that each `stepEnded` fills anew.
 
+/** What a step of a `Scheduler` came to: who has begun to decode and who has ended. */
 export class StepOutcome<R extends ServingRequest = ServingRequest> {
   /**
    * Requests that sampled a token at the end of a prefill: their first one, or the first after a preemption.

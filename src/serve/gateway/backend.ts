@@ -12,6 +12,7 @@ import { type BackendMetrics, METRICS_BYTES_MOST } from './reports.ts';
 import { Beginnings, ServerStanding } from './standing.ts';
 import { type BackendRole, backendRoles } from './twoLegs.ts';
 
+/** One server behind a gateway. */
 export interface BackendConfig {
   /** `http://host:port`, or https, perhaps with a path before `/v1`. */
   readonly url: string;

@@ -19,11 +19,13 @@ import type { BlockPort, Landing, PromptOptions, PromptUnits } from '../../embed
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
-import { optionNames, requireFunction, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
 import { type HandoffAddress, type HandoffReference, offered, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
+/** Deadlines and bounds of a `HandoffReceiver`. */
 export interface HandoffReceiverOptions {
   /** Milliseconds without a sign of life of the other side after which it counts as gone. Default 5000. */
   readonly patienceMs?: number;
@@ -85,6 +87,7 @@ export const handoffOutcomes = [
 ] as const;
 export type HandoffOutcome = (typeof handoffOutcomes)[number];
 
+/** How a hand-off ended, and how many blocks came. */
 export interface HandoffEnd {
   readonly outcome: HandoffOutcome;
   /** Why it is not `taken`; empty otherwise. */
@@ -100,6 +103,7 @@ export interface HandoffEnd {
   readonly flowMs: number;
 }
 
+/** The decode side of a hand-off: fetches the blocks that a reference names, into host memory. */
 export class HandoffReceiver implements AsyncDisposable {
   readonly #port: BlockPort;
   readonly #references: References;
@@ -118,7 +122,7 @@ export class HandoffReceiver implements AsyncDisposable {
 
   /** @throws TKV_CONFIG for an option that is wrong, and for a runtime without DDR and without a shared tier */
   constructor(kv: KVRuntime, options: HandoffReceiverOptions = {}) {
-    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+    checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     if (options.notice !== undefined) requireFunction(options.notice, 'notice', 'TKV_CONFIG');
     const port = kv.blockPort();
@@ -187,7 +191,10 @@ export class HandoffReceiver implements AsyncDisposable {
     tokens: KeyElements,
     options: PromptOptions & { readonly signal?: AbortSignal },
   ): Promise<HandoffEnd> {
-    requireShapes({ params }, { params: { reference: 'text', host: 'text', port: 'number' } });
+    checkInputs(
+      { params },
+      { params: is.fields({ reference: is.text(), host: is.text(), port: is.number() }) },
+    );
     const { signal, who } = offered(options);
     const sinceMs = performance.now();
     const prompt = this.#port.unitsOf(tokens, who);

@@ -4,9 +4,9 @@
  */
 
 import { stringify } from 'yaml';
-import { latencyDataFile, loadCoefficients, loadHardware } from '../../io/files/dataFiles.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
+import { latencyDataFile, loadCoefficients, loadHardware } from '../../sim/build/dataFiles.ts';
 import { flagOf, type Path } from '../../sim/description/knobs.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
 import {

@@ -3,10 +3,11 @@
  * fills in defaults.
  */
 
-import { loadHardware, loadModel, modelDefaults } from '../../io/files/dataFiles.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
+import { loadHardware, loadModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
@@ -16,6 +17,7 @@ import {
 } from '../../sim/links/machineTiers.ts';
 import { type PlanTargets, requireFigure } from './targets.ts';
 
+/** The traffic that a plan must serve. */
 export interface PlanWorkload {
   /** A preset such as `chatbot`. */
   readonly preset?: string;
@@ -36,6 +38,7 @@ type TierPrices = { readonly [Name in SizedTierName as `${Name}Price`]?: number 
 /** GiB of each such tier for KV, of each instance, such as `ddrGib`. Default: none, 128 and 512 of DDR, none and 4,096 of NVMe. */
 type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly number[] };
 
+/** What `plan` is asked: model, workload, targets, and what may be bought. */
 export interface PlanQuestion extends TierPrices, TierGib {
   /** By name, or the path of its config.json. */
   readonly model: string;
@@ -93,7 +96,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const { name } = loadModel(model);
   requireWorkload(workload);
   requireTargets(targets);
-  requireShapes({ prices }, { prices: 'object?' });
+  checkInputs({ prices }, { prices: is.optional(is.object()) });
   if (prices !== undefined) for (const [gpu, usd] of Object.entries(prices)) requireUsd(`prices.${gpu}`, usd);
   const priced = prices === undefined ? [] : Object.keys(prices);
   const gpus = question.gpus ?? (priced.length > 0 ? priced : [modelDefaults(name)?.gpu ?? 'H100']);

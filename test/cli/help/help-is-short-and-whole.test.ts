@@ -1,4 +1,4 @@
-/** Help fits a terminal: ten options first, every option behind `--help-all`, and no line wider than the terminal. */
+/** Help fits a terminal: ten options first, every option behind `--help-all`, and lines as wide as the terminal at most. */
 
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
@@ -43,7 +43,7 @@ describe.each(Object.keys(examples))('%s', (name) => {
     expect(listed(text).sort()).toEqual([...flags, '--help'].sort());
   });
 
-  it.each([60, 80, 120])('is no wider than %i columns', async (width) => {
+  it.each([60, 80, 120])('is at most %i columns wide', async (width) => {
     for (const flag of ['--help', '--help-all']) {
       const { text } = await helpOf(name, flag, width);
       // lists of the notes, which are indented, stand as they were written, for 80 columns

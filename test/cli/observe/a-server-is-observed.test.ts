@@ -8,8 +8,8 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
+import { type Observation, type ObserveOptions, observe } from '../../../src/serve/observe.ts';
 import { compareTimes } from '../../../src/sim/fitting/comparison.ts';
-import { type Observation, type ObserveOptions, observe } from '../../../src/sim/fitting/observe.ts';
 import { readMeasuredRun } from '../../../src/sim/latency/fit/measuredRuns.ts';
 import { mooncakeRequests } from '../../../src/sim/workload/importers.ts';
 

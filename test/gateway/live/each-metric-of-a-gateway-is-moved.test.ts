@@ -5,8 +5,8 @@ import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { gatewayMetrics, prometheus, ValueHistogram } from '../../../src/observe/metrics/index.ts';
-import type { Gateway } from '../../../src/serve/gateway/index.ts';
+import { prometheus, ValueHistogram } from '../../../src/observe/metrics/index.ts';
+import { type Gateway, gatewayMetrics } from '../../../src/serve/gateway/index.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import {
   ask,

@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { modelNames } from '../../../src/io/files/dataFiles.ts';
+import { modelNames } from '../../../src/sim/build/dataFiles.ts';
 import { simulate } from '../../../src/sim/build/simulate.ts';
 import { kvBytesPerToken } from '../../../src/sim/latency/capacity.ts';
 import { parseModelConfig } from '../../../src/sim/latency/modelConfig.ts';

@@ -11,7 +11,8 @@
  *   can be used all the same.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { type KVBlocksRemoved, type KVBlocksStored, type KVEventBatch, MEDIUM_DEFAULT } from './wire.ts';
 
 export interface PictureMatch {
@@ -45,6 +46,7 @@ interface PictureBlock {
   readonly children: Map<string, PictureBlock>;
 }
 
+/** What a server holds, by its KV events: how much of a prompt it would find. */
 export class CachePicture {
   /** By layer group, then by salt and adapter. */
   readonly #groups: Map<number, PictureGroup> = new Map();
@@ -70,7 +72,7 @@ export class CachePicture {
   }
 
   apply(batch: KVEventBatch): void {
-    requireShapes({ batch }, { batch: { events: ['object'] } });
+    checkInputs({ batch }, { batch: is.fields({ events: is.list(is.object()) }) });
     const { events } = batch;
     for (const event of events) {
       if (event.type === 'cleared') {

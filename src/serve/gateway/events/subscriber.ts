@@ -26,6 +26,7 @@ import {
   WireFault,
 } from './wire.ts';
 
+/** What `subscribeKVEvents` takes: addresses and topic. */
 export interface KVSubscriptionOptions {
   /** Where the publisher sends, such as `tcp://10.0.0.7:5557`. It need not be there yet. */
   readonly endpoint: string;
@@ -64,6 +65,7 @@ export interface KVSubscriptionCounts extends OrderCounts {
   readonly lastReceivedAtMs: number | null;
 }
 
+/** Batches of KV events as they come, in their order. */
 export interface KVEventSubscription extends AsyncIterableIterator<KVEventBatch>, AsyncDisposable {
   readonly counts: KVSubscriptionCounts;
   /** Asks for all that there is. Without a replay address nothing happens. */

@@ -65,6 +65,7 @@ export interface KVBlocksCleared {
   readonly medium: string | null;
 }
 
+/** Blocks can be found from now on, no more, or none of a publisher. */
 export type KVEvent = KVBlocksStored | KVBlocksRemoved | KVBlocksCleared;
 
 /** One message: events that happened together. */

@@ -18,7 +18,7 @@ export const outputRows: readonly BesideRow[] = [
   ['--results-path <file>', 'write latencies of completed requests as JSON, for calibration'],
   ['--trace-level <name>', 'none, or decisions with --decisions or --summarize-trace', 'none'],
   ['--summarize-trace', 'print decision counts and regret'],
-  ['--decisions <file.jsonl>', 'write every control-plane decision'],
+  ['--decisions <file.jsonl>', 'write every control-plane decision, and each KV block that moved'],
   ['--chrome-trace <file>', 'write steps and requests as a trace for Perfetto or about:tracing'],
   ['--chrome-trace-events <n>', 'maximum events in that trace', '200000'],
   ['--plot <file.svg>', 'plot latencies and tier occupancy over time'],

@@ -171,7 +171,7 @@ export const memoryKnobs = {
   },
   'engine.maxLoras': {
     flags: '--max-loras <n>',
-    about: 'LoRA adapters resident in GPU memory; 0: adapters cost nothing',
+    about: 'LoRA adapters resident in GPU memory, of each rank with --dp; 0: adapters cost nothing',
     kind: 'integer',
     min: 0,
     max: 4096,

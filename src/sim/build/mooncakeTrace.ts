@@ -7,12 +7,12 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import zlib from 'node:zlib';
+import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from '../../io/files/inputErrors.ts';
+import { refuseHiddenCompression, refuseWideText } from '../../io/files/inputs.ts';
 import { maxLineValues, parseJson, withoutMark } from '../../runtime/boundedJson.ts';
 import { lineError, namedError, requireInteger, type Said, TierKVError } from '../../runtime/errors.ts';
-import { MooncakeRows } from '../../sim/workload/importers.ts';
-import { maxRecordedBlocks, shown, TraceLine } from '../../sim/workload/traceLines.ts';
-import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from './inputErrors.ts';
-import { refuseHiddenCompression, refuseWideText } from './inputs.ts';
+import { MooncakeRows } from '../workload/importers.ts';
+import { maxRecordedBlocks, shown, TraceLine } from '../workload/traceLines.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {

@@ -7,11 +7,11 @@
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { setTimeout as pause } from 'node:timers/promises';
-import { configError, namedError, type TierKVError } from '../../runtime/errors.ts';
-import { AnswerMeter } from '../../serve/gateway/answerMeter.ts';
-import type { WorkloadRequest } from '../workload/request.ts';
-import { TokenReader } from '../workload/tokens.ts';
-import { shownPlain } from '../workload/traceLines.ts';
+import { configError, namedError, type TierKVError } from '../runtime/errors.ts';
+import type { WorkloadRequest } from '../sim/workload/request.ts';
+import { TokenReader } from '../sim/workload/tokens.ts';
+import { shownPlain } from '../sim/workload/traceLines.ts';
+import { AnswerMeter } from './gateway/answerMeter.ts';
 
 export interface ObserveOptions {
   /** Of the server: `http://localhost:8000`, with or without `/v1`. */

@@ -26,6 +26,7 @@ export interface MigratableBlock extends Used {
   readonly isKept?: boolean;
 }
 
+/** One move that a `KVMigrator` plans. */
 export interface MigrationPlan {
   readonly blockId: number;
   readonly fromTier: Tier;
@@ -139,6 +140,7 @@ function lowerWithRoom(
 
 // The shares of a tier at which blocks move, checked.
 
+/** When a `KVMigrator` moves blocks up and down. */
 export interface MigratorOptions extends ClassifierOptions {
   /** Used share of a tier from which on blocks go down. Default 0.9. */
   readonly downFrom?: number;

@@ -4,17 +4,18 @@
  */
 
 import path from 'node:path';
+import { exists, namesInFolder, readText as readFileText } from '../../io/files/inputs.ts';
 import { dataFolder } from '../../packageFiles.ts';
 import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
-import { readYaml } from '../../sim/description/fields.ts';
-import { type Coefficients, parseCoefficients } from '../../sim/latency/coefficients.ts';
+import { readYaml } from '../description/fields.ts';
+import { type Coefficients, parseCoefficients } from '../latency/coefficients.ts';
 import {
   type KernelTables,
   parseDecodeTable,
   parseGemmTable,
   parsePrefillTable,
-} from '../../sim/latency/fit/kernelFit.ts';
-import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+} from '../latency/fit/kernelFit.ts';
+import type { LatencyBackend } from '../latency/latencyNames.ts';
 import {
   type Hardware,
   type ModelConfig,
@@ -22,8 +23,7 @@ import {
   parseHardware,
   parseModelConfig,
   requireKnownName,
-} from '../../sim/latency/modelConfig.ts';
-import { exists, namesInFolder, readText as readFileText } from './inputs.ts';
+} from '../latency/modelConfig.ts';
 
 const data: URL = dataFolder();
 
