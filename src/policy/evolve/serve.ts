@@ -316,7 +316,7 @@ const serviceOptionNames = optionNames<ServiceOptions>({
 });
 
 const WALL_MS = 120_000;
-/** Answers search frameworks that ask for evaluations: what `tierkv evaluate` runs. */
+/** Answers search frameworks that ask for evaluations: what `tierkv evaluate` runs for frameworks. */
 export class EvaluationService {
   readonly #options: ServiceOptions;
   /** Clients number their requests on their own, so several may have the same id. */

@@ -170,6 +170,7 @@ export function deploymentFile(
       {
         name: isPath ? 'model' : model,
         ...(isPath ? { config: model } : {}),
+        ...(question.assumePlainAttention ? { assume_plain_attention: true } : {}),
         hardware: gpu,
         tp,
         latency_model: time.name,
@@ -224,7 +225,7 @@ export function simulateWords(
   time: ModelOfTime,
   file?: string,
 ): string | undefined {
-  const { workload, model } = question;
+  const { workload, model, assumePlainAttention } = question;
   const run = wordsOf({ seed });
   const served =
     workload.file === undefined
@@ -252,6 +253,7 @@ export function simulateWords(
     ...(workload.file === undefined ? [] : served),
     ...wordsOf({
       model,
+      'engine.assumePlainAttention': assumePlainAttention ? true : undefined,
       hardware: gpu,
       tp: tensorParallel,
       'latency.model': time.name,

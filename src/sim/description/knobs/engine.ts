@@ -134,6 +134,7 @@ export const modelKnobs = {
     flags: '--assume-plain-attention',
     about: 'take unknown layer keys of a config.json as ordinary attention',
     kind: 'flag',
+    in: 'model',
   },
   hardwareConfig: {
     flags: '--hardware-config <file>',
