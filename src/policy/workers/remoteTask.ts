@@ -83,7 +83,7 @@ export function readJob(data: unknown): RemoteJob {
 /** @throws TKV_INPUT for a task that is too much for a server */
 export function requireFits({ task, trace }: TravellingTask): void {
   const field = '--workers';
-  const remedy = 'Run it on threads of this machine: --workers with a number.';
+  const remedy = 'Run it on threads of this machine: workers with a number.';
   const bytes = Buffer.byteLength(task);
   if (bytes > TASK_BYTES_MOST) {
     const limit = `${TASK_BYTES_MOST / 2 ** 20} MiB`;
