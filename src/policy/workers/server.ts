@@ -17,7 +17,7 @@ import path from 'node:path';
 import type { Redis } from 'ioredis';
 import * as v from 'valibot';
 import { packageVersion } from '../../packageFiles.ts';
-import { configError, TierKVError, namedError } from '../../runtime/errors.ts';
+import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
 import { engineName, programHash } from '../evaluate/caseCache.ts';
 
 /** Of results, in seconds: a week, in which a search may be repeated or gone on with. */
