@@ -2,6 +2,21 @@
  * Settings of what is served: the workload, its seeds and its end, the targets of goodput, and the file that describes a deployment.
  */
 
+import type { WorkloadRequest } from '../../workload/request.ts';
+
+/** A request as it comes `factor` times as soon; how long its user waits stays as it was. */
+export function atSpeed(request: WorkloadRequest, factor: number): WorkloadRequest {
+  const arrivalUs = Math.round(request.arrivalUs / factor);
+  const later = arrivalUs - request.arrivalUs;
+  const { deadlineUs, cancelUs = 0 } = request;
+  return {
+    ...request,
+    arrivalUs,
+    deadlineUs: deadlineUs === 0 ? 0 : deadlineUs + later,
+    ...(cancelUs === 0 ? {} : { cancelUs: cancelUs + later }),
+  };
+}
+
 /** The workload, its seeds and its end. */
 export const workloadKnobs = {
   'workload.preset': {
