@@ -186,6 +186,16 @@ export const workloadKnobs = {
     kind: 'text',
     needs: ['specification'],
   },
+  'workload.speedup': {
+    flags: '--speedup <x>',
+    about: 'factor by which the requests of a recorded trace arrive sooner, as in tierkv observe',
+    kind: 'number',
+    min: 1e-6,
+    max: 1e6,
+    or: 1,
+    needs: ['recorded'],
+    shapes: (request: WorkloadRequest, factor: number): WorkloadRequest => atSpeed(request, factor),
+  },
   'workload.sessionMode': {
     flags: '--session-mode <name>',
     about:
