@@ -55,6 +55,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./gateway.ts')).gatewayCommand(),
   },
   {
+    name: 'doctor',
+    summary: 'say which byte of a prompt broke a prefix cache, from recorded requests',
+    load: async () => (await import('./doctor.ts')).doctorCommand(),
+  },
+  {
     name: 'parity',
     summary: 'serve traffic for real, and compare it with its replay and its simulation',
     load: async () => (await import('./parity/command.ts')).parityCommand(),
