@@ -228,7 +228,7 @@ export interface BeginOptions extends WaitOptions {
    * on only with requests that have the same extras. Default: none.
    */
   readonly extras?: RequestExtras | undefined;
-  /** Lower numbers are served first when requests wait for room. Default 0. */
+  /** Lower numbers are served first when requests wait for room; among equals, tenants in turn. Default 0. */
   readonly priority?: number | undefined;
   /**
    * Wait for room instead of being refused with TKV_FULL. While most of the top tier is held, what lies far below is
@@ -367,7 +367,8 @@ async function admit(
     if (sequence !== null) return sequence;
   }
   if (!wait) throw full(context, Math.ceil(list.length / blockTokens));
-  const ticket = admission.join(priority, !isFirst);
+  const ticket = admission.join(wish.owner, priority, !isFirst);
+  let hasRoom = false;
   try {
     for (let stagings = 0; ; ) {
       const keys = stagings < STAGINGS_MAX && (stagings === 0 || admission.isFirst(ticket)) ? toStage() : [];
@@ -382,11 +383,13 @@ async function admit(
         continue;
       }
       const sequence = admission.isFirst(ticket) ? openSequence(context, groups, wish) : null;
+      hasRoom = sequence !== null;
       if (sequence !== null) return sequence;
       await unlessAborted(signals, () => admission.turn(ticket));
     }
   } finally {
-    admission.leave(ticket);
+    if (hasRoom) admission.take(ticket);
+    else admission.leave(ticket);
   }
 }
 
@@ -469,9 +472,9 @@ export interface Room {
 
 export function roomOf(context: RequestContext): Room {
   const { manager } = context;
-  const { residentBytes, cachedBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes } = manager.inspect.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
-  const fixedBytes = residentBytes - cachedBytes - manager.speculativeBytes();
+  const fixedBytes = residentBytes - cachedBytes - manager.inspect.speculativeBytes();
   const bytes = Math.max(0, capacityBytes - fixedBytes);
   const blocks = Math.floor(bytes / bytesOf(context.units, 1));
   return { bytes, blocks, waiting: context.admission.waiting };
@@ -491,7 +494,7 @@ function keysToStage(
 ): Uint32Array[] {
   const { manager, blockTokens, stores } = context;
   const host = stores.hostPosition;
-  if (host === undefined || host === manager.tiers.length - 1 || !isHeld(context)) return [];
+  if (host === undefined || host === manager.inspect.tiers.length - 1 || !isHeld(context)) return [];
   const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
   const matched = Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, limit)));
   const wanted = groups.flatMap(({ keys }) =>
@@ -520,6 +523,6 @@ async function stage(
 }
 
 function isHeld({ manager }: RequestContext): boolean {
-  const { residentBytes, cachedBytes, capacityBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes, capacityBytes } = manager.inspect.usage(0);
   return residentBytes - cachedBytes > HELD_SHARE * capacityBytes;
 }

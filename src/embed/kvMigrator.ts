@@ -318,7 +318,7 @@ export class BlockMoves {
     this.#waiting.delete(name);
     const success = outcome === Outcome.LOADED;
     const reason = success ? '' : outcomeNames[outcome];
-    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.nowUs });
+    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.inspect.nowUs });
   }
 }
 
@@ -391,7 +391,10 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   constructor(manager: KVManager, moves: BlockMoves) {
     checkInputs(
       { manager, moves },
-      { manager: is.fields({ cachedBlocks: is.func() }), moves: is.fields({ move: is.func() }) },
+      {
+        manager: is.fields({ inspect: is.fields({ cachedBlocks: is.func() }) }),
+        moves: is.fields({ move: is.func() }),
+      },
     );
     this.#manager = manager;
     this.#moves = moves;
@@ -400,14 +403,14 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.#manager.usage(position);
+    const { residentBytes, capacityBytes } = this.#manager.inspect.usage(position);
     return residentBytes / capacityBytes;
   }
 
   candidates(position: number): readonly MigratableContent[] {
     const { tier } = this.tiers[position];
     const from = this.#cursors[position];
-    const { blocks, nextSlot } = this.#manager.cachedBlocks(position, from, SLOTS_LOOKED_AT);
+    const { blocks, nextSlot } = this.#manager.inspect.cachedBlocks(position, from, SLOTS_LOOKED_AT);
     this.#cursors[position] = nextSlot;
     return blocks.map(
       ({ content, key, sizeBytes, use, isKept }): MigratableContent => ({
@@ -514,7 +517,7 @@ export function runtimeMigration(
   nowUs: () => number,
   alarm: Alarm,
 ): RuntimeMigration | null {
-  if (options === false || manager.tiers.length === 1) return null;
+  if (options === false || manager.inspect.tiers.length === 1) return null;
   const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs, alarm);

@@ -769,7 +769,7 @@ export class KVRuntime implements AsyncDisposable {
     return {
       ...this.stores.describe(),
       runtime: {
-        overdueTransfers: this.manager.jobsOverdue,
+        overdueTransfers: this.manager.inspect.jobsOverdue,
         devicesLost: this.devicesLost,
         devicePresent: this.devicePresent,
       },

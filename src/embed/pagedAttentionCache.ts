@@ -107,7 +107,7 @@ class EntryPlacement implements BlockPlacement {
     this.#context = context;
     this.#table = table;
     this.#sizeClass = sizeClass;
-    this.blocksPerPage = context.manager.pool(0).shape.slotsPerPage[sizeClass];
+    this.blocksPerPage = context.manager.inspect.pool(0).shape.slotsPerPage[sizeClass];
   }
 
   *movableBlocks(): Iterable<number> {
@@ -117,23 +117,23 @@ class EntryPlacement implements BlockPlacement {
   pageOf(index: number): number {
     const { manager } = this.#context;
     const place = manager.readableBlock(this.#table, index);
-    return place === undefined ? -1 : manager.pool(0).pageOf(place.slot);
+    return place === undefined ? -1 : manager.inspect.pool(0).pageOf(place.slot);
   }
 
   takenOn(page: number): number {
-    return this.#context.manager.pool(0).takenOn(page);
+    return this.#context.manager.inspect.pool(0).takenOn(page);
   }
 
   freeOnUsedPages(): number {
-    return this.#context.manager.pool(0).freeOnCutPages(this.#sizeClass);
+    return this.#context.manager.inspect.pool(0).freeOnCutPages(this.#sizeClass);
   }
 
   nextPage(): number {
-    return this.#context.manager.pool(0).pageToTake(this.#sizeClass);
+    return this.#context.manager.inspect.pool(0).pageToTake(this.#sizeClass);
   }
 
   utilization(): number {
-    const { takenSlots, uncutPages, shape } = this.#context.manager.pool(0);
+    const { takenSlots, uncutPages, shape } = this.#context.manager.inspect.pool(0);
     const places = (shape.pages - uncutPages) * this.blocksPerPage;
     return places === 0 ? 1 : takenSlots / places;
   }
@@ -218,9 +218,9 @@ export class PagedAttentionCache
   /** Blocks that could be taken now: free, or used by cached blocks that can be evicted. */
   getFreeBlockCount(): number {
     const { manager } = this.#context;
-    const { residentBytes, cachedBytes } = manager.usage(0);
+    const { residentBytes, cachedBytes } = manager.inspect.usage(0);
     const { capacityBytes } = manager.config.tiers[0].shape;
-    const fixedBytes = residentBytes - cachedBytes + manager.protectedBytes(SHARED_OWNER, 0);
+    const fixedBytes = residentBytes - cachedBytes + manager.inspect.protectedBytes(SHARED_OWNER, 0);
     return Math.max(0, Math.floor((capacityBytes - fixedBytes) / this.blockBytes));
   }
 

@@ -82,7 +82,7 @@ export function setQuota(
   tier: TierName,
   bytes: number | null,
 ): void {
-  const names = manager.tiers.map((each) => tierName(each));
+  const names = manager.inspect.tiers.map((each) => tierName(each));
   if (bytes !== null) requireInteger('bytes', bytes, 0);
   const position = names.indexOf(tier);
   if (position === -1) {

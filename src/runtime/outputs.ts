@@ -49,11 +49,11 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
   );
   requireInteger('owner', owner, 0, manager.config.owners - 1);
   const tiers = manager.config.tiers.map(({ tier, shape }, position): TierBudget => {
-    const { residentBytes, cachedBytes, capacityBytes: atRest } = manager.usage(position);
+    const { residentBytes, cachedBytes, capacityBytes: atRest } = manager.inspect.usage(position);
     const capacityBytes = position === 0 ? shape.capacityBytes : atRest;
     const fixedBytes = residentBytes - cachedBytes;
-    const protectedBytes = manager.protectedBytes(owner, position);
-    const speculativeBytes = position === 0 ? manager.speculativeBytes(owner) : 0;
+    const protectedBytes = manager.inspect.protectedBytes(owner, position);
+    const speculativeBytes = position === 0 ? manager.inspect.speculativeBytes(owner) : 0;
     const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes + speculativeBytes);
     return {
       tier: tierName(tier),
@@ -62,8 +62,8 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
       protectedBytes,
       availableBytes,
       availableBlocks: Math.floor(availableBytes / manager.config.unitBytes[0]),
-      ownedBytes: manager.ownedBytes(owner, position),
-      quotaBytes: manager.quotaBytes(owner, position),
+      ownedBytes: manager.inspect.ownedBytes(owner, position),
+      quotaBytes: manager.inspect.quotaBytes(owner, position),
     };
   });
   return { owner, tiers };
@@ -111,10 +111,10 @@ export interface KVMetrics {
  */
 export function kvMetrics(manager: KVManager, scheduler?: Readonly<SchedulerCounters>): KVMetrics {
   checkInputs({ manager }, { manager: is.fields({ lookup: is.func() }) });
-  const c = manager.counters;
+  const c = manager.inspect.counters;
   const hits = c.hits.reduce((sum, count) => sum + count, 0);
   const lookups = hits + c.misses;
-  const tiers = manager.tiers.map(
+  const tiers = manager.inspect.tiers.map(
     (tier, position): TierMetrics => ({
       tier: tierName(tier),
       hitRate: share(c.hits[position], lookups),

@@ -304,12 +304,12 @@ export class ManagedKVStore implements KVStore {
   }
 
   usedBlocks(): number {
-    return this.manager.usage(0).heldBytes;
+    return this.manager.inspect.usage(0).heldBytes;
   }
 
   /** The books of a tier, in blocks: position 0 is HBM. */
   tierUsage(position: number): TierUsage {
-    return this.manager.usage(position);
+    return this.manager.inspect.usage(position);
   }
 
   getCachedBlocks(tokens: KeyElements, tenant = ''): number[] {
@@ -370,11 +370,11 @@ export class ManagedKVStore implements KVStore {
   }
 
   kvThrashingRate(): number {
-    return thrashingRateOf(this.manager.counters);
+    return thrashingRateOf(this.manager.inspect.counters);
   }
 
   preemptionCount(): number {
-    return this.manager.counters.preemptions;
+    return this.manager.inspect.counters.preemptions;
   }
 
   setClock(nowUs: number): void {
@@ -384,8 +384,11 @@ export class ManagedKVStore implements KVStore {
 
   checkIntegrity(): void {
     this.manager.checkIntegrity();
-    invariant(this.manager.jobsInFlight === 0, 'a store is at rest between calls');
-    invariant(this.manager.openSequences === this.#admitted.size, 'each admitted request has one sequence');
+    invariant(this.manager.inspect.jobsInFlight === 0, 'a store is at rest between calls');
+    invariant(
+      this.manager.inspect.openSequences === this.#admitted.size,
+      'each admitted request has one sequence',
+    );
   }
 
   /**
@@ -419,14 +422,14 @@ export class ManagedKVStore implements KVStore {
 
   #admit(request: StoreRequest, end: number, { keys, source, matched, blocks }: StoreAdmission): void {
     const { blockSize } = this.config;
-    const before = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0);
+    const before = this.manager.inspect.counters.reloads.reduce((sum, n) => sum + n, 0);
     const sequence = this.manager.open(keys.words, keys.length, this.#nowUs, matched);
     this.manager.load(sequence, this.#nowUs);
     this.#driver.run();
     const fits = this.manager.allocate(sequence, matched, blocks, this.#nowUs);
     invariant(fits, 'an admission that was planned has its room');
     this.#driver.run();
-    const reloads = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0) - before;
+    const reloads = this.manager.inspect.counters.reloads.reduce((sum, n) => sum + n, 0) - before;
     this.#pendingLatencyUs += this.config.cost(reloads);
     const promptTokens = request.promptTokens ?? request.tokens.length;
     const admitted = {
@@ -514,12 +517,12 @@ export class TieredKVCache extends ManagedKVStore {
 
   /** Blocks that left HBM for a lower tier so far. */
   offloadCount(): number {
-    return this.manager.counters.offloads;
+    return this.manager.inspect.counters.offloads;
   }
 
   /** Blocks brought up to HBM so far. */
   reloadCount(): number {
-    return this.manager.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
+    return this.manager.inspect.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
   }
 }
 

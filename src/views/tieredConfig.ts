@@ -221,7 +221,7 @@ export async function openTiers<Storage>(
   const keeper = new DeviceKeeper(manager, stores, loop, guarded(config.notice));
   opened.defer(() => keeper.close());
   adoptRecovered(manager, stores, stores.engine.nowUs());
-  const backends = manager.tiers.map((tier, position) => {
+  const backends = manager.inspect.tiers.map((tier, position) => {
     const part = stores.tiers.get(tierName(tier)) as OpenedTier; // a configured tier has a store
     return new StoreBackend(() => part.store, manager, position);
   });
@@ -302,7 +302,7 @@ class StoreBackend implements StorageBackend {
   }
 
   get freeBytes(): number {
-    const { residentBytes, leavingBytes } = this.#manager.usage(this.#position);
+    const { residentBytes, leavingBytes } = this.#manager.inspect.usage(this.#position);
     return Math.max(0, this.capacityBytes - residentBytes - leavingBytes);
   }
 

@@ -558,7 +558,7 @@ class UnitBytes {
       }
       const key = unit.track.keyOf(unit.unit);
       const own = key === undefined || state === Entry.OPEN || place.diverged;
-      const digest = own ? undefined : pool.manager.digestOf(key);
+      const digest = own ? undefined : pool.manager.inspect.digestOf(key);
       byTier[place.position].push({ at, unit: { place, key: key ?? NO_KEY, digest } });
     });
     await Promise.all(

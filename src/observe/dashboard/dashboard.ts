@@ -77,7 +77,8 @@ export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): 
   const maker = new FrameMaker({
     cache: watch.cache,
     requests: watch.requests,
-    queue: () => watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.waitingForRoom },
+    queue: () =>
+      watch.scheduler() ?? { running: kv.manager.inspect.openSequences, waiting: watch.waitingForRoom },
     owners: () => watch.owners(),
   });
   const take = (): void => {

@@ -78,7 +78,7 @@ export class LogFrameReader {
     this.#cache = cache;
     this.#maker = new FrameMaker({
       cache,
-      queue: () => ({ running: manager.openSequences, waiting: 0 }),
+      queue: () => ({ running: manager.inspect.openSequences, waiting: 0 }),
       owners: () => {
         for (const { owner } of cache.stories(64)) owners.set(`owner ${owner}`, owner);
         return owners;

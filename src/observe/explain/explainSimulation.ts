@@ -132,7 +132,7 @@ export class SimulationExplainer {
         const facts = other.history.block(request.keys, block * 4);
         if (facts === undefined || facts.sealedUs === -1 || facts.sealedUs > request.openedUs) continue;
         const position = other.history.fastestTier(facts);
-        const tier = position === -1 ? null : tierName(other.history.manager.tiers[position]);
+        const tier = position === -1 ? null : tierName(other.history.manager.inspect.tiers[position]);
         return other.model === instance.model
           ? { cause: 'anotherInstance', name: other.id, tier }
           : { cause: 'anotherModel', name: `${other.model} on ${other.id}`, tier };

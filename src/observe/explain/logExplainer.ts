@@ -170,7 +170,7 @@ export class LogExplainer {
   /** The slowest of the tiers that have some of it. */
   #tierOf(byTier: readonly number[]): Twin['tier'] {
     const last = byTier.findLastIndex((count) => count > 0);
-    return last === -1 ? null : tierName(this.#history.manager.tiers[last]);
+    return last === -1 ? null : tierName(this.#history.manager.inspect.tiers[last]);
   }
 
   #find(asked: string): RememberedRequest {

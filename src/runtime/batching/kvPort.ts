@@ -130,7 +130,7 @@ export class ManagerPort implements KVPort {
   }
 
   get disturbances(): number {
-    return this.#manager.disturbances;
+    return this.#manager.inspect.disturbances;
   }
 
   matchLength(keys: BlockKeys, count: number): number {
@@ -146,7 +146,7 @@ export class ManagerPort implements KVPort {
   }
 
   mayTakeFrom(other: number, owner: number): boolean {
-    return this.#manager.mayTakeFrom(other, owner, TOP);
+    return this.#manager.inspect.mayTakeFrom(other, owner, TOP);
   }
 
   open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner = 0, room = 0): Sequence {
@@ -166,7 +166,7 @@ export class ManagerPort implements KVPort {
   }
 
   loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
-    return this.#manager.loadEstimate(sequence, from, to, nowUs);
+    return this.#manager.inspect.loadEstimate(sequence, from, to, nowUs);
   }
 
   recompute(sequence: Sequence, from: number, to: number, nowUs: number): boolean {

@@ -4,8 +4,8 @@ import path from 'node:path';
 import { readText } from '../../io/files/inputs.ts';
 import {
   type PreemptionMode,
+  plainOrderNames,
   preemptionNames,
-  queueOrderNames,
   RANKED,
   victimRuleNames,
 } from '../../runtime/batching/config.ts';
@@ -181,8 +181,12 @@ function setupOf(
       scheduler: {
         ...batch,
         maxModelTokens,
-        queueOrder: named('engine.scheduler', scheduler, byItself(queueOrderNames)),
-        victimRule: named('engine.preemptionPolicy', victimRule, byItself(victimRuleNames)),
+        queueOrder: named('engine.scheduler', scheduler, plainOrderNames),
+        victimRule: named(
+          'engine.preemptionPolicy',
+          victimRule,
+          victimRuleNames.filter((name) => name !== RANKED),
+        ),
         preemption,
         publish: 'whenPlanned',
       },
@@ -224,11 +228,6 @@ function batchLimits(
   };
 }
 
-/** Names of orders that need no policy that ranks requests. */
-function byItself(names: readonly string[]): string[] {
-  return names.filter((name) => name !== RANKED);
-}
-
 /** Prompt tokens of a step that is long enough for every model of time to charge more than reading the weights. */
 const FULL_STEP_TOKENS = 1024;
 
@@ -255,13 +254,16 @@ function computeCost(latency: LatencyModel): { computeUsPerToken: number; comput
   };
 }
 
-/** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */
+/**
+ * LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. Each rank has slots of its own,
+ * as in vLLM, so that all together hold as many times more; upstream has no adapters to differ from.
+ */
 function adaptersOf(deployment: Deployment, machine: EngineHardware): AdapterConfig | undefined {
   const slots = get(deployment, 'engine.maxLoras');
   if (slots === 0) return undefined;
   const bytes = adapterBytes(deployment, machine);
   const overPcie = pcie.baseLatencyUs + (bytes * 1e6) / pcie.bandwidthBytesPerS;
-  return { slots, loadUs: Math.round(get(deployment, 'engine.loraLoadUs') ?? overPcie) };
+  return { slots: machine.dp * slots, loadUs: Math.round(get(deployment, 'engine.loraLoadUs') ?? overPcie) };
 }
 
 /** Bytes of one adapter on one GPU. */
