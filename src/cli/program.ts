@@ -157,6 +157,7 @@ export const examples: Readonly<Record<string, string>> = {
   gateway: 'gateway --backend a=http://127.0.0.1:8001 --backend b=http://127.0.0.1:8002 --policy mine.json',
   'gateway replay': 'gateway replay gateway.log',
   'gateway shadows': 'gateway shadows gateway.log',
+  doctor: 'doctor requests.jsonl --report doctor.html',
   parity: 'parity --num-requests 40 --report parity.html',
   'workload generate': 'workload generate --workload chatbot --rate 5 --num-requests 1000 --output chatbot',
   'workload describe':

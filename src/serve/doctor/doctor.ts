@@ -21,12 +21,12 @@ import {
   piecesOf,
   promptBytes,
 } from './firstDifference.ts';
-import type { RecordedRequest, Recording } from './recordedRequests.ts';
+import type { Recording, SentRequest } from './recordedRequests.ts';
 
 /** What became of the cache of a turn. */
-export type Verdict = 'begins' | 'continues' | 'changed' | 'evicted' | 'elsewhere' | 'unknown';
+type Verdict = 'begins' | 'continues' | 'changed' | 'evicted' | 'elsewhere' | 'unknown';
 
-export interface Turn {
+export interface ExaminedTurn {
   readonly at: string;
   /** Number of its conversation, from 1. */
   readonly conversation: number;
@@ -53,7 +53,7 @@ export interface FoundCause {
   readonly path: string;
   readonly detail: string;
   /** The first turn that it concerns. */
-  readonly first: Turn;
+  readonly first: ExaminedTurn;
   readonly turns: number;
   readonly lostTokens: number;
   /** Null without a model and GPU; USD also without a price. */
@@ -62,7 +62,7 @@ export interface FoundCause {
 }
 
 export interface Diagnosis {
-  readonly turns: readonly Turn[];
+  readonly turns: readonly ExaminedTurn[];
   readonly findings: readonly FoundCause[];
   readonly conversations: number;
   /** Entries that hold no prompt. */
@@ -73,7 +73,7 @@ export interface Diagnosis {
   readonly isCounted: boolean;
 }
 
-export interface Prices {
+interface Prices {
   /** Seconds that a prefill of these tokens takes. */
   readonly prefillSeconds: (tokens: number) => number;
   /** USD an hour of the GPUs of one server. */
@@ -101,13 +101,16 @@ const serverCauses = {
 } as const;
 
 interface Seen {
-  readonly request: RecordedRequest;
-  readonly bytes: number;
+  readonly request: SentRequest;
+  /** Bytes of its lines. */
+  readonly pieces: ReadonlyMap<string, number>;
+  /** Lines that the request before it in its conversation has not, with their bytes; none for a beginning. */
+  readonly fresh: ReadonlyMap<string, number>;
   readonly conversation: number;
   readonly turn: number;
 }
 
-export interface Machine {
+interface ChargedMachine {
   /** Name of a model of the package, or the path of its config.json. */
   readonly model: string | undefined;
   /** Default: the model's own. */
@@ -125,7 +128,7 @@ const STEP_TOKENS = 8192;
  * The price of computing again on a machine, by the simulator's model of steps, one prompt at a time; undefined without a model.
  * @throws TKV_CONFIG for a name that is unknown, and for a machine without a model
  */
-export function machinePrices({ model: name, gpu, tp: asked, gpuPrice }: Machine): Prices | undefined {
+export function machinePrices({ model: name, gpu, tp: asked, gpuPrice }: ChargedMachine): Prices | undefined {
   if (name === undefined) {
     const beside = Object.entries({ gpu, tp: asked, gpuPrice }).find(([, value]) => value !== undefined);
     if (beside === undefined) return undefined;
@@ -156,7 +159,7 @@ export function diagnose(recordings: readonly Recording[], prices?: Prices): Dia
   const requests = recordings.flatMap((recording) => recording.requests);
   const seen: Seen[] = [];
   const byLine = new Map<string, number[]>();
-  const turns: Turn[] = [];
+  const turns: ExaminedTurn[] = [];
   let conversations = 0;
   const lengths = new Map<number, number>();
   for (const request of requests) {
@@ -171,7 +174,9 @@ export function diagnose(recordings: readonly Recording[], prices?: Prices): Dia
     const turn = (lengths.get(conversation) ?? 0) + 1;
     lengths.set(conversation, turn);
     turns.push(turnOf(request, found, { conversation, turn, bytes, perToken }));
-    const index = seen.push({ request, bytes, conversation, turn }) - 1;
+    const known = found === undefined ? pieces : found.earlier.pieces;
+    const fresh = new Map([...pieces].filter(([key]) => !known.has(key)));
+    const index = seen.push({ request, pieces, fresh, conversation, turn }) - 1;
     for (const key of pieces.keys()) {
       const list = byLine.get(key);
       if (list === undefined) byLine.set(key, [index]);
@@ -181,7 +186,7 @@ export function diagnose(recordings: readonly Recording[], prices?: Prices): Dia
       }
     }
   }
-  const sum = (of: (turn: Turn) => number): number => turns.reduce((all, turn) => all + of(turn), 0);
+  const sum = (of: (turn: ExaminedTurn) => number): number => turns.reduce((all, turn) => all + of(turn), 0);
   return {
     turns,
     findings: findingsOf(turns, prices),
@@ -200,7 +205,7 @@ interface Previous {
 
 /** The earlier request that this one continues or was made from; undefined for a beginning. */
 function previousOf(
-  request: RecordedRequest,
+  request: SentRequest,
   pieces: ReadonlyMap<string, number>,
   seen: readonly Seen[],
   byLine: ReadonlyMap<string, readonly number[]>,
@@ -220,12 +225,29 @@ function previousOf(
   // a prompt that continues an earlier one has lost nothing, unless another one would have given more
   const gain = ({ compared }: Previous): number =>
     compared.commonBytes + (compared.difference?.lostBytes ?? 0);
-  const told = candidates.filter(({ compared }) => compared.continues || compared.difference !== undefined);
+  const told = candidates.filter((each) => each.compared.continues || isLaterTurn(each, pieces));
   return told.sort((a, b) => gain(b) - gain(a) || b.earlier.turn - a.earlier.turn)[0];
 }
 
+/**
+ * Whether a request that leaves an earlier one is a later turn of its conversation, and no other conversation from the same
+ * mould: it holds what the earlier one had said last. Of a beginning that is not known, and another text in a message of it
+ * may be another task.
+ */
+function isLaterTurn({ earlier, compared }: Previous, pieces: ReadonlyMap<string, number>): boolean {
+  const { difference } = compared;
+  if (difference === undefined) return false;
+  if (earlier.fresh.size === 0) return difference.cause !== 'edited' || difference.isBeforeMessages;
+  let [kept, all] = [0, 0];
+  for (const [key, bytes] of earlier.fresh) {
+    all += bytes;
+    if (pieces.has(key)) kept += bytes;
+  }
+  return kept >= all / 2;
+}
+
 /** Whether two requests may be of one conversation, by what their clients said. */
-function mayBelong(earlier: RecordedRequest, later: RecordedRequest): boolean {
+function mayBelong(earlier: SentRequest, later: SentRequest): boolean {
   return earlier.session === '' || later.session === '' || earlier.session === later.session;
 }
 
@@ -237,10 +259,10 @@ interface TurnFacts {
 }
 
 function turnOf(
-  request: RecordedRequest,
+  request: SentRequest,
   found: Previous | undefined,
   { conversation, turn, bytes, perToken }: TurnFacts,
-): Turn {
+): ExaminedTurn {
   const tokens = (count: number): number => Math.round(count / perToken);
   const { cachedTokens } = request;
   const base = {
@@ -277,7 +299,7 @@ function turnOf(
  * A mark of `cache_control` on tools or the system text that the later request has not: servers that look caches up at marks
  * alone find nothing there. The mark on the newest message moves with it, and is no fault.
  */
-function movedMark(earlier: RecordedRequest, later: RecordedRequest): Difference | undefined {
+function movedMark(earlier: SentRequest, later: SentRequest): Difference | undefined {
   let promptByte = 0;
   for (const [i, part] of earlier.prompt.parts.entries()) {
     const other = later.prompt.parts[i];
@@ -285,6 +307,7 @@ function movedMark(earlier: RecordedRequest, later: RecordedRequest): Difference
     if (part.isMarked && !other.isMarked) {
       const [before, after] = ['cache_control', 'no cache_control'];
       return {
+        isBeforeMessages: true,
         cause: 'cacheControl',
         path: other.path,
         promptByte,
@@ -300,8 +323,8 @@ function movedMark(earlier: RecordedRequest, later: RecordedRequest): Difference
   return undefined;
 }
 
-function findingsOf(turns: readonly Turn[], prices: Prices | undefined): FoundCause[] {
-  const groups = new Map<string, Turn[]>();
+function findingsOf(turns: readonly ExaminedTurn[], prices: Prices | undefined): FoundCause[] {
+  const groups = new Map<string, ExaminedTurn[]>();
   for (const turn of turns) {
     const cause = causeOf(turn);
     if (cause === undefined) continue;
@@ -338,7 +361,7 @@ function findingsOf(turns: readonly Turn[], prices: Prices | undefined): FoundCa
   return findings.sort((a, b) => b.lostTokens - a.lostTokens || a.conversation - b.conversation);
 }
 
-function causeOf({ verdict, difference }: Turn): FoundCause['cause'] | undefined {
+function causeOf({ verdict, difference }: ExaminedTurn): FoundCause['cause'] | undefined {
   if (verdict === 'evicted' || verdict === 'elsewhere') return verdict;
   return difference?.cause;
 }

@@ -3,7 +3,7 @@
 import { formatCount, formatCounted, formatSeconds, printable, renderTable } from '../../io/printing/text.ts';
 import type { Report } from '../../observe/report/model.ts';
 import { originOf } from '../../observe/report/origin.ts';
-import { type Diagnosis, diagnosisText, type FoundCause, type Turn } from './doctor.ts';
+import { type Diagnosis, diagnosisText, type ExaminedTurn, type FoundCause } from './doctor.ts';
 
 /** Findings that are written out; the table has all. */
 const SHOWN_MOST = 12;
@@ -44,7 +44,7 @@ function findingLines(finding: FoundCause): string[] {
   ];
 }
 
-const serverLine = ({ cachedTokens, promptTokens }: Turn): string =>
+const serverLine = ({ cachedTokens, promptTokens }: ExaminedTurn): string =>
   `  found ${formatCount(cachedTokens)} of ${formatCount(promptTokens)} tokens`;
 
 function excerptLines(before: string, after: string): string[] {

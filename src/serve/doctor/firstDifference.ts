@@ -5,7 +5,7 @@
  */
 
 import { createHash } from 'node:crypto';
-import type { Prompt, PromptPart } from './promptParts.ts';
+import type { PromptInParts, PromptPart } from './promptParts.ts';
 
 /** Causes by name, each with its title and the remedy. */
 export const causes = {
@@ -85,6 +85,8 @@ export interface Difference {
   readonly after: string;
   /** Name of the header or of tools; empty for most causes. */
   readonly detail: string;
+  /** Whether it lies in settings, tools or the system text. */
+  readonly isBeforeMessages: boolean;
   /** Bytes of the earlier prompt that follow in the later one behind the difference. */
   readonly lostBytes: number;
 }
@@ -108,16 +110,16 @@ const CHANGED_SHARE = 0.1;
 /** Letters of the line that are shown. */
 const SHOWN = 100;
 
-export const bytesOf = (text: string): number => Buffer.byteLength(text);
+const bytesOf = (text: string): number => Buffer.byteLength(text);
 
-export function promptBytes({ parts }: Prompt): number {
+export function promptBytes({ parts }: PromptInParts): number {
   let bytes = 0;
   for (const { kind, text } of parts) if (kind !== 'setting') bytes += bytesOf(text);
   return bytes;
 }
 
 /** A line of a part, by a hash of its letters without white space. */
-export interface Piece {
+interface Piece {
   readonly key: string;
   readonly bytes: number;
 }
@@ -146,7 +148,7 @@ const sameContent = (a: PromptPart | undefined, b: PromptPart | undefined): bool
   a.form === b.form &&
   (a.kind === 'setting' ? a.path === b.path : a.role === b.role);
 
-export function compare(earlier: Prompt, later: Prompt): Compared {
+export function compare(earlier: PromptInParts, later: PromptInParts): Compared {
   const [old, now] = [earlier.parts, later.parts];
   let at = 0;
   let commonBytes = 0;
@@ -187,6 +189,7 @@ export function compare(earlier: Prompt, later: Prompt): Compared {
     partByte,
     before: excerpt(was.text, letter),
     after: excerpt(is.text, letter),
+    isBeforeMessages: was.kind !== 'message',
     lostBytes: kept,
   };
   return { commonBytes: difference.promptByte, continues: false, difference };

@@ -22,7 +22,7 @@ export interface PromptPart {
   readonly isMarked: boolean;
 }
 
-export interface Prompt {
+export interface PromptInParts {
   readonly parts: readonly PromptPart[];
   /** False where the server keeps the beginning (`previous_response_id`). */
   readonly isWhole: boolean;
@@ -49,7 +49,7 @@ function jsonWithoutMarks(value: unknown): string {
 }
 
 /** The prompt of a body; undefined for a body that has none. */
-export function promptOf(body: BodyFields): Prompt | undefined {
+export function promptOf(body: BodyFields): PromptInParts | undefined {
   const rest = [...toolParts(body), ...systemParts(body), ...messageParts(body)];
   if (!rest.some(({ kind }) => kind === 'message')) return undefined;
   const settings = settingFields.map(

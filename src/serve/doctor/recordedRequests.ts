@@ -10,12 +10,12 @@ import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { AnswerMeter } from '../gateway/answerMeter.ts';
 import type { BodyFields } from '../gateway/chatPrompts.ts';
-import { type Prompt, promptOf } from './promptParts.ts';
+import { type PromptInParts, promptOf } from './promptParts.ts';
 
-export interface RecordedRequest {
+export interface SentRequest {
   /** Where it was read, such as `a.jsonl:3`. */
   readonly at: string;
-  readonly prompt: Prompt;
+  readonly prompt: PromptInParts;
   readonly model: string;
   /** Id of a session that the client said; empty for none. */
   readonly session: string;
@@ -26,12 +26,12 @@ export interface RecordedRequest {
   readonly cachedTokens: number;
 }
 
-interface TimedRequest extends RecordedRequest {
+interface TimedRequest extends SentRequest {
   readonly time: number | undefined;
 }
 
 export interface Recording {
-  readonly requests: readonly RecordedRequest[];
+  readonly requests: readonly SentRequest[];
   /** Entries that hold no prompt, such as other requests of an archive. */
   readonly others: number;
 }
@@ -181,7 +181,7 @@ function requestOf(record: BodyFields, at: string): TimedRequest | undefined {
   };
 }
 
-function usageOf(answer: unknown): Pick<RecordedRequest, 'promptTokens' | 'cachedTokens'> {
+function usageOf(answer: unknown): Pick<SentRequest, 'promptTokens' | 'cachedTokens'> {
   const said = isObject(answer) && typeof answer.body === 'string' ? answer.body : answer;
   const inner = isObject(said) && isObject(said.body) ? said.body : said;
   const text = typeof inner === 'string' ? inner : isObject(inner) ? JSON.stringify(inner) : '';
