@@ -23,7 +23,7 @@ import {
 } from './firstDifference.ts';
 import type { Recording, SentRequest } from './recordedRequests.ts';
 
-/** What became of the cache of a turn. */
+/** The fate of a turn's cached prefix. */
 type Verdict = 'begins' | 'continues' | 'changed' | 'evicted' | 'elsewhere' | 'unknown';
 
 export interface ExaminedTurn {
@@ -36,7 +36,7 @@ export interface ExaminedTurn {
   /** The earlier request that it was compared with; empty for a beginning. */
   readonly against: string;
   readonly promptTokens: number;
-  /** By the server; -1 where it did not say. */
+  /** Tokens that the server found cached; -1 where it did not say. */
   readonly cachedTokens: number;
   /** Tokens that were computed again. */
   readonly lostTokens: number;
@@ -81,7 +81,7 @@ interface Prices {
 }
 
 const BYTES_A_TOKEN = 4;
-/** Requests with a line in common that are looked at, and those that are compared in full. */
+/** Requests with a line in common that are looked at, and how many of them are compared in full. */
 const EARLIER_MOST = 48;
 const COMPARED_MOST = 6;
 /** A server that found less than this share of what a prompt continues had dropped it; blocks and templates take some. */
@@ -297,7 +297,7 @@ function turnOf(
 
 /**
  * A mark of `cache_control` on tools or the system text that the later request has not: servers that look caches up at marks
- * alone find nothing there. The mark on the newest message moves with it, and is no fault.
+ * alone find nothing there. The mark on the newest message moves with it, as it must.
  */
 function movedMark(earlier: SentRequest, later: SentRequest): Difference | undefined {
   let promptByte = 0;

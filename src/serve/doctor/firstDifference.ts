@@ -24,7 +24,7 @@ export const causes = {
   },
   tools: {
     title: 'other tools',
-    remedy: 'Send the same tools in all turns; name those that may be called in tool_choice.',
+    remedy: 'Send the same tools in all turns; name in tool_choice which may be called.',
   },
   header: {
     title: 'a moving header line',
@@ -80,7 +80,7 @@ export interface Difference {
   /** Bytes of the prompt before it, and bytes of its part before it. */
   readonly promptByte: number;
   readonly partByte: number;
-  /** What stands there, shortened. */
+  /** The lines that differ, shortened. */
   readonly before: string;
   readonly after: string;
   /** Name of the header or of tools; empty for most causes. */

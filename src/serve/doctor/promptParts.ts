@@ -16,7 +16,7 @@ export interface PromptPart {
   /** Speaker of a message, and the name of a tool; empty otherwise. */
   readonly role: string;
   readonly form: PartForm;
-  /** Text of the part; JSON of what is no text. */
+  /** Text of the part; JSON of anything else. */
   readonly text: string;
   /** Whether `cache_control` stands on it. */
   readonly isMarked: boolean;

@@ -21,7 +21,7 @@ export interface SentRequest {
   readonly session: string;
   /** Name of the server that answered; empty where the record does not say. */
   readonly backend: string;
-  /** Tokens of the prompt by the server's count, and those that it found cached; -1 where it did not say. */
+  /** Tokens of the prompt by the server's count, and how many of them it found cached; -1 where it did not say. */
   readonly promptTokens: number;
   readonly cachedTokens: number;
 }
@@ -45,7 +45,7 @@ const isObject = (value: unknown): value is BodyFields =>
 const asText = (value: unknown): string => (typeof value === 'string' ? value : '');
 
 /**
- * Reads the requests of a file, in the order of their times where all have one, else in that of the file.
+ * Reads the requests of a file, in the order of their times where all have one, else as they stand in the file.
  * @throws TKV_INPUT with file and line for what is not JSON, and for a file without a prompt; TKV_IO for a file that cannot be read
  */
 export function readRecording(file: string): Recording {
@@ -156,7 +156,7 @@ function objectIn(record: BodyFields, names: readonly string[]): BodyFields | un
       const inner: unknown = JSON.parse(value);
       if (isObject(inner)) return inner;
     } catch {
-      // a text that is no JSON holds no prompt
+      // only JSON holds a prompt
     }
   }
   return undefined;
