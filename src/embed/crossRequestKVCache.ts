@@ -91,6 +91,9 @@ interface Reuse {
   given: number;
 }
 
+/** A list that says it has more tokens is a mistake: no machine holds the KV of so long a prompt. */
+const TOKENS_MOST = 2 ** 26;
+
 /** Finds prefixes that other requests computed, by tenant. */
 export class CrossRequestKVCache {
   readonly #manager: KVManager;
@@ -119,6 +122,7 @@ export class CrossRequestKVCache {
   tryReuse(requestId: string, tokenIds: KeyElements, tenantId = ''): ReuseResult {
     is.name('Name the request.').read(requestId, 'requestId');
     requireElements(tokenIds, 'tokenIds');
+    requireInteger('tokenIds.length', tokenIds.length, 0, TOKENS_MOST);
     if (this.#requests.has(requestId)) {
       throw inputError('requestId', `${requestId} is in use. Release it first.`);
     }
