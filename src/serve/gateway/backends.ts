@@ -157,7 +157,7 @@ export class BackendPool {
     };
     read().catch((error: unknown) => {
       backend.lastError = `its KV events cannot be read: ${error instanceof Error ? error.message : String(error)}`;
-      // nobody tells any more what it loses
+      // from now on it does not tell what its cache loses
       if (!this.#closed) this.news(backend, [{ type: 'cleared', reason: 'gap', medium: null }]);
     });
   }
