@@ -37,7 +37,7 @@ export function latencyDataFile(name: string): URL {
   return new URL(`latency/${name}`, data);
 }
 
-/** What was read of the files of the package, by their names: they stay as they are while a process runs. */
+/** Parsed files of the package, by name. They do not change while a process runs. */
 const shipped = new Map<string, unknown>();
 
 /** Reads a file of the package once. @param name below `data/` */

@@ -1,6 +1,7 @@
 /**
- * What `tierkv simulate` prints for people. The first lines say what was simulated: model, GPU, parallelism, workload, memory,
- * model of time, and what that leaves out. Upstream's text, which stands in `output.ts`, is printed under `--as-upstream`.
+ * The text that `tierkv simulate` prints for people. The first lines say what was simulated: model, GPU, parallelism,
+ * workload, memory, model of time, and what that leaves out. Upstream's text, which stands in `output.ts`, is printed
+ * under `--as-upstream`.
  */
 
 import {

@@ -6,7 +6,7 @@
 /** An option, what it is for, and its default. */
 type BesideRow = readonly [flags: string, about: string, otherwise?: string];
 
-/** What a run writes. */
+/** Options for what a run writes. */
 export const outputRows: readonly BesideRow[] = [
   ['--json [file]', 'write the result as JSON, to standard output unless a file is named'],
   ['--metrics-path <file>', 'write metrics as JSON, with a row a request'],
