@@ -136,19 +136,19 @@ type ValueKind =
   | 'set'
   | 'iterable';
 /**
- * What a value must look like: a kind, with `?` where it may be left out, the shape of each element of an array, or the
- * shapes of the fields of an object that a call cannot do without.
+ * The required form of a value: a kind, with `?` where it may be left out, the shape of each element of an array, or
+ * the shapes of the fields of an object that a call cannot do without.
  */
 export type Shape = ValueKind | `${ValueKind}?` | readonly [Shape] | { readonly [field: string]: Shape };
 
 interface KindCheck {
-  /** As in "must be ...". */
+  /** The kind in words, for "must be ...". */
   readonly words: string;
   readonly holds: (value: unknown) => boolean;
 }
 
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
-/** What has named fields: no list, and no container of another kind. */
+/** Whether the value has named fields: no list, and no container of another kind. */
 const isRecord = (value: unknown): value is object =>
   isObject(value) &&
   !(Array.isArray(value) || ArrayBuffer.isView(value) || value instanceof Map || value instanceof Set);

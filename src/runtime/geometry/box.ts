@@ -13,7 +13,7 @@ import { configError, invariant, requireInteger } from '../errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../options.ts';
 import { type KVLayout, requireKVLayout } from './layout.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Shapes of the arguments, by the names of parameters. */
 const shapes = {
   layout: { valueDim: 'number', version: 'number' },
   box: { layerStart: 'number', layerEnd: 'number' },
@@ -160,7 +160,7 @@ export function contains(outer: KVBox, inner: KVBox): boolean {
   );
 }
 
-/** What both boxes hold, or undefined. */
+/** The common part of both boxes, or undefined. */
 export function intersect(a: KVBox, b: KVBox): KVBox | undefined {
   const layerStart = Math.max(a.layerStart, b.layerStart);
   const layerEnd = Math.min(a.layerEnd, b.layerEnd);

@@ -51,7 +51,7 @@ export interface HistoryPoint {
 export interface PrefixPlace {
   /** Leading blocks found in any tier, each in the fastest that holds it. */
   readonly blocks: number;
-  /** Of these blocks, the number by tier, HBM first. */
+  /** Number of these blocks by tier, HBM first. */
   readonly byTier: readonly number[];
 }
 

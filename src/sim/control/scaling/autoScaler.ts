@@ -25,8 +25,8 @@ import { towards } from './reactive.ts';
 import { scalingPolicies } from './registry.ts';
 
 /**
- * Conditions under which the autoscaler looks before its poll is due. Infinity disables one, and 0 that of the
- * attainment.
+ * Conditions under which the autoscaler looks before its poll is due. Infinity disables a trigger, and 0 the one
+ * of the attainment.
  */
 export interface ScaleTriggers {
   /** Mean queue depth above this, for as long as `sustainedUs`. */
