@@ -26,7 +26,8 @@ import {
   requireKVLayout,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
-import { requireArray, requireObject, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, requireArray, requireObject } from '../runtime/options.ts';
 
 interface TextShape {
   readonly format: KVFormat;
@@ -133,9 +134,9 @@ export function attentionKernel(
   device: KernelDevice,
   headDim: number,
 ): AttentionKernel {
-  requireShapes(
+  checkInputs(
     { wished, device, headDim },
-    { wished: 'text?', device: { limits: 'object' }, headDim: 'number' },
+    { wished: is.optional(is.text()), device: is.fields({ limits: is.object() }), headDim: is.number() },
   );
   const obstacle = obstacleToWorkgroups(device, headDim);
   if (wished === undefined) {
@@ -225,9 +226,12 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 
 /** @throws TKV_CONFIG if kernels do not support blocks of this layout */
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
-  requireShapes(
+  checkInputs(
     { layout, features },
-    { layout: { valueDim: 'number', version: 'number' }, features: { has: 'function' } },
+    {
+      layout: is.fields({ valueDim: is.number(), version: is.number() }),
+      features: is.fields({ has: is.func() }),
+    },
   );
   requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';

@@ -52,7 +52,7 @@ export async function assembleRuntime<Runtime>(
   const managerConfig = managerConfigOf(config, units);
   const sharing = new SharingGroups(config.sharingGroups);
   let manager: KVManager;
-  const isOnItsWay = (key: string): boolean => manager.digestOf(keyFromHex(key)) !== undefined;
+  const isOnItsWay = (key: string): boolean => manager.inspect.digestOf(keyFromHex(key)) !== undefined;
   const book = config.tokenIds === true ? new BlockBook(isOnItsWay) : undefined;
   const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing, book);
   try {
@@ -76,8 +76,8 @@ export async function assembleRuntime<Runtime>(
     throw inConfigNames(error);
   }
   const events = new CacheEvents(
-    manager.tiers.map((tier) => tierName(tier)),
-    (content) => manager.contentKey(content),
+    manager.inspect.tiers.map((tier) => tierName(tier)),
+    (content) => manager.inspect.contentKey(content),
     book,
   );
   const { engine } = stores;
@@ -209,10 +209,10 @@ export function adoptRecovered(
 ): number {
   const { unitBytes } = manager.config;
   let taken = 0;
-  for (const [position, tier] of manager.tiers.entries()) {
+  for (const [position, tier] of manager.inspect.tiers.entries()) {
     const blocks = tiers.get(tierName(tier))?.durable?.records() ?? [];
     // A store can hold more than the tier may: the blocks used longest ago come last, and find no room.
-    let room = manager.usage(position).capacityBytes;
+    let room = manager.inspect.usage(position).capacityBytes;
     let first = blocks.length;
     while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
       room -= unitBytes[blocks[--first].sizeClass];

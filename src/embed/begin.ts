@@ -4,7 +4,7 @@
  */
 
 import type { ChainPart } from '../backends/tierRow.ts';
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   JobPriority,
   type KeyElements,
@@ -12,7 +12,7 @@ import {
   requireElements,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import {
   bytesOf,
   freshKeys,
@@ -469,9 +469,9 @@ export interface Room {
 
 export function roomOf(context: RequestContext): Room {
   const { manager } = context;
-  const { residentBytes, cachedBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes } = manager.inspect.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
-  const fixedBytes = residentBytes - cachedBytes - manager.speculativeBytes();
+  const fixedBytes = residentBytes - cachedBytes - manager.inspect.speculativeBytes();
   const bytes = Math.max(0, capacityBytes - fixedBytes);
   const blocks = Math.floor(bytes / bytesOf(context.units, 1));
   return { bytes, blocks, waiting: context.admission.waiting };
@@ -491,7 +491,7 @@ function keysToStage(
 ): Uint32Array[] {
   const { manager, blockTokens, stores } = context;
   const host = stores.hostPosition;
-  if (host === undefined || host === manager.tiers.length - 1 || !isHeld(context)) return [];
+  if (host === undefined || host === manager.inspect.tiers.length - 1 || !isHeld(context)) return [];
   const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
   const matched = Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, limit)));
   const wanted = groups.flatMap(({ keys }) =>
@@ -520,6 +520,6 @@ async function stage(
 }
 
 function isHeld({ manager }: RequestContext): boolean {
-  const { residentBytes, cachedBytes, capacityBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes, capacityBytes } = manager.inspect.usage(0);
   return residentBytes - cachedBytes > HELD_SHARE * capacityBytes;
 }

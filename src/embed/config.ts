@@ -2,7 +2,7 @@
 
 import type { TierRow, TierWish } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, tierRows } from '../backends/tierRows.ts';
-import { configError, renamed, requireInteger } from '../runtime/errors.ts';
+import { configError, described, renamed, requireInteger } from '../runtime/errors.ts';
 import { requireKVLayout } from '../runtime/geometry/layout.ts';
 import {
   type EvictionChoice,
@@ -18,7 +18,6 @@ import {
 import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
 import {
-  described,
   oneOf,
   optionNames,
   requireFlag,

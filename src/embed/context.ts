@@ -188,10 +188,10 @@ export function requireFits({ manager, units, stores }: RequestContext, blocks: 
 
 /** No room now: others hold it. */
 export function full({ manager, stores }: RequestContext, blocks: number): TierKVError {
-  const { residentBytes, cachedBytes, slots } = manager.usage(TOP);
+  const { residentBytes, cachedBytes, slots } = manager.inspect.usage(TOP);
   const { capacityBytes } = manager.config.tiers[TOP].shape;
   const late =
-    manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
+    manager.inspect.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
     `${blocks} blocks find no room in ${topTitle(manager)} now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
@@ -203,7 +203,7 @@ export function full({ manager, stores }: RequestContext, blocks: number): TierK
 
 /** How the top tier is called in messages. */
 function topTitle(manager: KVManager): string {
-  return tierTitle(tierName(manager.tiers[TOP]));
+  return tierTitle(tierName(manager.inspect.tiers[TOP]));
 }
 
 export function bytesOf({ unitBytes, sizeClass }: GroupUnits, blocks: number): number {

@@ -217,7 +217,7 @@ export class RuntimeExplainer {
         if (facts === undefined || (facts.copies === 0 && facts.sealedBy === -1)) continue;
         if (facts.sealedUs > atUs) continue;
         const position = at.fastestTier(facts);
-        return { ...twin, tier: position === -1 ? null : tierName(at.manager.tiers[position]) };
+        return { ...twin, tier: position === -1 ? null : tierName(at.manager.inspect.tiers[position]) };
       }
       return undefined;
     };

@@ -15,8 +15,7 @@
 
 import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
-import { schedulerConfigNames } from '../runtime/batching/config.ts';
-import { inputError, requireInteger } from '../runtime/errors.ts';
+import { described, inputError, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type BlockTable,
@@ -38,7 +37,6 @@ import {
 } from '../runtime/index.ts';
 import { managerObserverNames } from '../runtime/manager/observer.ts';
 import {
-  described,
   optionNames,
   requireFlag,
   requireFunction,
@@ -629,7 +627,6 @@ export class KVRuntime implements AsyncDisposable {
    */
   scheduler(config: KVSchedulerConfig = {}): KVScheduler {
     this.#requireOpen();
-    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
     if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
       throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
     }
@@ -772,7 +769,7 @@ export class KVRuntime implements AsyncDisposable {
     return {
       ...this.stores.describe(),
       runtime: {
-        overdueTransfers: this.manager.jobsOverdue,
+        overdueTransfers: this.manager.inspect.jobsOverdue,
         devicesLost: this.devicesLost,
         devicePresent: this.devicePresent,
       },

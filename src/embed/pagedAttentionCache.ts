@@ -6,8 +6,9 @@
 import { configError, inputError, requireInteger } from '../runtime/errors.ts';
 import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
-import { requireShapes } from '../runtime/options.ts';
+import { checkInputs } from '../runtime/options.ts';
 
 import { eachBlock, writeBytes } from './blockBytes.ts';
 import {
@@ -106,7 +107,7 @@ class EntryPlacement implements BlockPlacement {
     this.#context = context;
     this.#table = table;
     this.#sizeClass = sizeClass;
-    this.blocksPerPage = context.manager.pool(0).shape.slotsPerPage[sizeClass];
+    this.blocksPerPage = context.manager.inspect.pool(0).shape.slotsPerPage[sizeClass];
   }
 
   *movableBlocks(): Iterable<number> {
@@ -116,23 +117,23 @@ class EntryPlacement implements BlockPlacement {
   pageOf(index: number): number {
     const { manager } = this.#context;
     const place = manager.readableBlock(this.#table, index);
-    return place === undefined ? -1 : manager.pool(0).pageOf(place.slot);
+    return place === undefined ? -1 : manager.inspect.pool(0).pageOf(place.slot);
   }
 
   takenOn(page: number): number {
-    return this.#context.manager.pool(0).takenOn(page);
+    return this.#context.manager.inspect.pool(0).takenOn(page);
   }
 
   freeOnUsedPages(): number {
-    return this.#context.manager.pool(0).freeOnCutPages(this.#sizeClass);
+    return this.#context.manager.inspect.pool(0).freeOnCutPages(this.#sizeClass);
   }
 
   nextPage(): number {
-    return this.#context.manager.pool(0).pageToTake(this.#sizeClass);
+    return this.#context.manager.inspect.pool(0).pageToTake(this.#sizeClass);
   }
 
   utilization(): number {
-    const { takenSlots, uncutPages, shape } = this.#context.manager.pool(0);
+    const { takenSlots, uncutPages, shape } = this.#context.manager.inspect.pool(0);
     const places = (shape.pages - uncutPages) * this.blocksPerPage;
     return places === 0 ? 1 : takenSlots / places;
   }
@@ -203,7 +204,7 @@ export class PagedAttentionCache
   }
 
   releaseBlock(index: number, count = 1): void {
-    requireShapes({ index }, { index: 'number' });
+    checkInputs({ index }, { index: is.number() });
     requireInteger('count', count, 1);
     this.#requireOpen();
     for (let i = index; i < index + count; i++) this.#requireTaken(i);
@@ -217,9 +218,9 @@ export class PagedAttentionCache
   /** Blocks that could be taken now: free, or used by cached blocks that can be evicted. */
   getFreeBlockCount(): number {
     const { manager } = this.#context;
-    const { residentBytes, cachedBytes } = manager.usage(0);
+    const { residentBytes, cachedBytes } = manager.inspect.usage(0);
     const { capacityBytes } = manager.config.tiers[0].shape;
-    const fixedBytes = residentBytes - cachedBytes + manager.protectedBytes(SHARED_OWNER, 0);
+    const fixedBytes = residentBytes - cachedBytes + manager.inspect.protectedBytes(SHARED_OWNER, 0);
     return Math.max(0, Math.floor((capacityBytes - fixedBytes) / this.blockBytes));
   }
 
@@ -233,7 +234,7 @@ export class PagedAttentionCache
    * to be had
    */
   async ready(blocks: readonly number[]): Promise<void> {
-    requireShapes({ blocks }, { blocks: ['number'] });
+    checkInputs({ blocks }, { blocks: is.list(is.number()) });
     for (const index of blocks) this.#requireTaken(index);
     const isWaiting = (index: number): boolean => this.#table.state[index] === Entry.WAITING;
     await settledOnDevice(this.#context, () =>
@@ -247,7 +248,7 @@ export class PagedAttentionCache
    * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one that is moving or was lost
    */
   blockTable(blocks: readonly number[]): DeviceBlockTable {
-    requireShapes({ blocks }, { blocks: ['number'] });
+    checkInputs({ blocks }, { blocks: is.list(is.number()) });
     this.#requirePlaced(blocks);
     return placesIn(
       this.#context,
@@ -271,7 +272,7 @@ export class PagedAttentionCache
    */
   async storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Promise<void> {
     const half = this.blockBytes / 2;
-    requireShapes({ data }, { data: 'object' });
+    checkInputs({ data }, { data: is.object() });
     requireBytes('keyCache', data.keyCache, half);
     requireBytes('valueCache', data.valueCache, half);
     requireInteger('tokenCount', data.tokenCount, 0, this.#layout.blockTokens);

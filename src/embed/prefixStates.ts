@@ -13,7 +13,7 @@
  * - A state larger than the top tier goes through it part by part.
  */
 
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   BlockKeys,
   JobPriority,
@@ -23,7 +23,7 @@ import {
   TierKVError,
   TOP,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { begin, type RetentionHint, signalsOf } from './begin.ts';
 import { eachBlock, writeBytes } from './blockBytes.ts';
 import { bytesOf, type RequestContext } from './context.ts';

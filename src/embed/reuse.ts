@@ -3,7 +3,7 @@
  * are the manager's; here tenants get their keys and owners, and tables their places on the device.
  */
 
-import { configError, nearestName, requireInteger } from '../runtime/errors.ts';
+import { configError, described, nearestName, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type KeyElements,
@@ -14,7 +14,7 @@ import {
   tierName,
   wordsPerKey,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import {
   type DeviceBlockTable,
   placesIn,
@@ -82,7 +82,7 @@ export function setQuota(
   tier: TierName,
   bytes: number | null,
 ): void {
-  const names = manager.tiers.map((each) => tierName(each));
+  const names = manager.inspect.tiers.map((each) => tierName(each));
   if (bytes !== null) requireInteger('bytes', bytes, 0);
   const position = names.indexOf(tier);
   if (position === -1) {

@@ -42,20 +42,20 @@ export async function saveDurably(
   oneOf('whenFull', whenFull, ['keep', 'replace']);
   const { manager } = context;
   const durableOf = (position: number): DurableTier | undefined =>
-    tiers.get(tierName(manager.tiers[position]))?.durable;
-  const target = manager.tiers.findIndex((_, position) => durableOf(position) !== undefined);
+    tiers.get(tierName(manager.inspect.tiers[position]))?.durable;
+  const target = manager.inspect.tiers.findIndex((_, position) => durableOf(position) !== undefined);
   const durable = durableOf(target);
   if (durable === undefined) return 0;
   const run = new SaveRun(context, target, whenFull === 'replace');
   await run.copyAll();
-  const held = manager.usage(target).slots.ready;
+  const held = manager.inspect.usage(target).slots.ready;
   try {
     await durable.save();
   } catch (error) {
     throw notDurable(inConfigNames(error), run.copied);
   }
   if (run.left.size === 0) return held;
-  throw inConfigNames(notKept(held, run.left, tierName(manager.tiers[target])));
+  throw inConfigNames(notKept(held, run.left, tierName(manager.inspect.tiers[target])));
 }
 
 type SaveContext = Pick<RequestContext, 'manager' | 'loop' | 'moves' | 'nowUs'>;
@@ -85,7 +85,7 @@ class SaveRun {
 
   async copyAll(): Promise<void> {
     const { manager } = this.#context;
-    this.#keys = manager.unsaved(this.#target);
+    this.#keys = manager.inspect.unsaved(this.#target);
     const fit = Math.floor(UNDER_WAY_BYTES / Math.max(...manager.config.unitBytes));
     const lanes = Math.max(2, Math.min(UNDER_WAY_BLOCKS, fit));
     await Promise.all(Array.from({ length: lanes }, () => this.#lane()));
@@ -113,7 +113,7 @@ class SaveRun {
         await new Promise<void>((free) => this.#waiting.push(free));
         continue;
       }
-      const at = answer === 'moving' ? manager.arrivingIn(key) : this.#target;
+      const at = answer === 'moving' ? manager.inspect.arrivingIn(key) : this.#target;
       const why = await this.#end(key, at);
       if (answer !== 'moving') return why;
     }

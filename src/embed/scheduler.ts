@@ -9,9 +9,9 @@
  */
 
 import { runningClock } from '../backends/runningClock.ts';
-import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
+import { resolveSchedulerConfig, schedulerConfig } from '../runtime/batching/config.ts';
 import { idInUse } from '../runtime/batching/scheduler.ts';
-import { configError, inputError } from '../runtime/errors.ts';
+import { configError, described, inputError } from '../runtime/errors.ts';
 import {
   type AbortResult,
   type ComputeEstimate,
@@ -28,7 +28,8 @@ import {
   type StepPlan,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
@@ -80,12 +81,12 @@ export class KVScheduler {
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');
     }
-    if (config.preemption === 'restart') {
+    const { preemption, publish } = schedulerConfig.read(config, 'config');
+    if (preemption === 'restart') {
       const problem = "is 'restart', which would generate tokens again that were handed out";
       throw configError('preemption', problem, "Use 'recompute' or 'offload'.");
     }
-    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
-    if ((config as SchedulerConfig).publish === 'whenPlanned') {
+    if (publish === 'whenPlanned') {
       const problem = "is 'whenPlanned', but digests are taken behind the step's kernels";
       throw configError('publish', problem, 'Leave it out.');
     }
@@ -188,7 +189,7 @@ export class KVScheduler {
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
-    requireShapes({ ranks }, { ranks: ['object'] });
+    checkInputs({ ranks }, { ranks: is.list(is.object()) });
     this.#asking.rank(ranks, (others) => this.#asOneCall((nowUs) => this.#scheduler.rerank(others, nowUs)));
     this.#tellNews();
   }

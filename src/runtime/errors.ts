@@ -55,12 +55,20 @@ export class TierKVError extends Error {
   }
 }
 
-/** A value in a message, a text in quotes: "5" is not 5. It never throws, whatever the value is. */
-function shown(value: unknown): string {
-  if (typeof value === 'string' && value.length <= longestName) return JSON.stringify(value);
+/** A value in the words of a message. It never throws, whatever the value is. */
+export function described(value: unknown): string {
+  if (typeof value === 'string')
+    return value.length > 64 ? `a text of ${value.length} letters` : JSON.stringify(value);
   if (typeof value === 'bigint') return `${value}n`;
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'an array' : 'an object';
-  return typeof value === 'function' ? 'a function' : String(value);
+  if (typeof value === 'function') return 'a function';
+  if (typeof value === 'symbol') return 'a symbol';
+  if (Array.isArray(value)) return 'an array';
+  if (ArrayBuffer.isView(value)) {
+    const kind = Object.prototype.toString.call(value).slice(8, -1);
+    return `${kind.startsWith('I') ? 'an' : 'a'} ${kind}`;
+  }
+  if (typeof value === 'object' && value !== null) return 'an object';
+  return String(value);
 }
 
 /** Gives the name of a field or a file. */
@@ -178,7 +186,7 @@ export function requireInteger(
     const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
     throw configError(
       field,
-      `is ${shown(value)}, not an integer ${range}`,
+      `is ${described(value)}, not an integer ${range}`,
       (name) => `Set ${name(field)} to an integer ${range}.`,
     );
   }
@@ -189,7 +197,7 @@ export function requirePositive(field: string, value: number): number {
   if (!Number.isFinite(value) || value <= 0) {
     throw configError(
       field,
-      `is ${shown(value)}, not a positive finite number`,
+      `is ${described(value)}, not a positive finite number`,
       (name) => `Set ${name(field)} above 0.`,
     );
   }
@@ -201,7 +209,7 @@ export function requireFinite(field: string, value: number): number {
   if (!Number.isFinite(value) || value < 0) {
     throw configError(
       field,
-      `is ${shown(value)}, not a finite number of at least 0`,
+      `is ${described(value)}, not a finite number of at least 0`,
       (name) => `Set ${name(field)} to 0 or more.`,
     );
   }
@@ -212,7 +220,7 @@ export function requireFraction(field: string, value: number): number {
   if (!(typeof value === 'number' && value >= 0 && value <= 1)) {
     throw configError(
       field,
-      `is ${shown(value)}, outside [0, 1]`,
+      `is ${described(value)}, outside [0, 1]`,
       (name) => `Set ${name(field)} to a share from 0 to 1.`,
     );
   }
@@ -284,6 +292,6 @@ export function unknownName(
       : nearest === undefined
         ? `Known: ${known.join(', ')}.`
         : `Did you mean ${nearest}?`;
-  const asked = typeof name === 'string' ? JSON.stringify(name) : shown(name);
+  const asked = typeof name === 'string' ? JSON.stringify(name) : described(name);
   return configError(field, `is not known (${asked})`, remedy);
 }

@@ -5,7 +5,8 @@
  */
 
 import { type Digest, digestBytes } from '../runtime/digest.ts';
-import { requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs } from '../runtime/options.ts';
 import { countPatternMismatches, fillPattern, patternWord } from '../runtime/pattern.ts';
 import type { PoolShape } from '../runtime/tables/slotPool.ts';
 import type { StoreItem } from '../runtime/tier/tierStore.ts';
@@ -60,7 +61,7 @@ export class SeededRandom {
   #state: number;
 
   constructor(seed: number) {
-    requireShapes({ seed }, { seed: 'number' });
+    checkInputs({ seed }, { seed: is.number() });
     this.#state = seed | 0;
   }
 

@@ -5,7 +5,8 @@
 
 import type { BlockPlacement, IPagedAttentionCache } from '../embed/pagedAttentionCache.ts';
 import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireFlag, requireOptions, requireShapes, requireText } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions, requireText } from '../runtime/options.ts';
 
 /** A page of a `CacheAllocation`, and the block that holds it. */
 export class CachePage {
@@ -92,7 +93,7 @@ export interface Compaction {
 
 /** Moves blocks together, so that whole pages become free. */
 export function compact(placement: BlockPlacement): Compaction {
-  requireShapes({ placement }, { placement: { movableBlocks: 'function' } });
+  checkInputs({ placement }, { placement: is.fields({ movableBlocks: is.func() }) });
   const { blocksPerPage } = placement;
   const emptied = new Set<number>();
   let room = placement.freeOnUsedPages();
@@ -225,7 +226,10 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
 
   /** @throws TKV_CONFIG with the field at fault, also if a page and a block of the cache differ in size */
   constructor(cache: IPagedAttentionCache<unknown, unknown>, config: KVCacheConfiguration = {}) {
-    requireShapes({ cache, config }, { cache: { allocateBlock: 'function' }, config: 'object?' });
+    checkInputs(
+      { cache, config },
+      { cache: is.fields({ allocateBlock: is.func() }), config: is.optional(is.object()) },
+    );
     this.config = resolveCacheConfiguration(config);
     const { pageBytes, pageSizeTokens } = this.config;
     if (pageBytes !== cache.blockBytes) {

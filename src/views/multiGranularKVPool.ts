@@ -161,7 +161,9 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
 
   /** @throws TKV_INPUT for a tier that the pool does not have */
   getTierUsage(tier: Tier): PoolTierUsage {
-    const { residentBytes, capacityBytes, slots } = this.manager.usage(this.#state.positionOf('tier', tier));
+    const { residentBytes, capacityBytes, slots } = this.manager.inspect.usage(
+      this.#state.positionOf('tier', tier),
+    );
     const numBlocks = slots.ready + slots.open + slots.filling + slots.reserved;
     const utilization = residentBytes / capacityBytes;
     return { tier, numBlocks, usedBytes: residentBytes, capacityBytes, utilization };
@@ -188,7 +190,7 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.manager.usage(position);
+    const { residentBytes, capacityBytes } = this.manager.inspect.usage(position);
     return residentBytes / capacityBytes;
   }
 
@@ -318,7 +320,7 @@ class PoolMoves {
       this.#load({ track, unit }, nowUs, ended);
       return;
     }
-    if (this.#manager.place(track.table, unit)?.position === position) {
+    if (this.#manager.inspect.place(track.table, unit)?.position === position) {
       ended(true, '');
       return;
     }
@@ -329,7 +331,7 @@ class PoolMoves {
           this.#manager.keepIn(part.track.table, part.unit, part.unit + 1, position, this.#nowUs());
         }
       }
-      const kept = this.#manager.place(track.table, unit)?.position === position;
+      const kept = this.#manager.inspect.place(track.table, unit)?.position === position;
       ended(kept, 'it was evicted before it could be held there');
     };
     this.#moves.move(key, position, priority, nowUs, ({ success, reason }) => {

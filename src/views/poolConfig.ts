@@ -5,7 +5,7 @@
  */
 
 import type { ClassifierOptions } from '../embed/hotColdClassifier.ts';
-import { configError, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
+import { configError, described, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
 import type { EvictionChoice } from '../runtime/eviction/evictionPolicy.ts';
 import {
   Granularity,
@@ -16,15 +16,16 @@ import {
 } from '../runtime/geometry/box.ts';
 import {
   choosePageBytes,
+  derivedNames,
   type KVLayout,
   type KVLayoutConfig,
   kvLayout,
-  kvLayoutNames,
+  kvLayoutConfig,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 
 const GIB = 1024 ** 3;
@@ -202,7 +203,7 @@ function requireGranularity(field: string, value: number): void {
 
 function shapeOf(layout: KVPoolConfig['layout'] | undefined): KVPoolConfig['layout'] {
   if (typeof layout === 'object' && layout !== null) {
-    return requireOptions(layout, kvLayoutNames, 'layout', 'TKV_CONFIG');
+    return kvLayoutConfig.read(layout, 'layout', undefined, derivedNames);
   }
   throw configError('layout', `is ${described(layout)}`, 'Give layers, kvHeads, headDim and dtype.');
 }

@@ -20,6 +20,7 @@ import {
 } from '../embed/stores.ts';
 import {
   configError,
+  described,
   nearestName,
   requireFinite,
   requireInteger,
@@ -36,7 +37,7 @@ import {
   type TierStore,
   tierName,
 } from '../runtime/index.ts';
-import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
 import {
   checkMigratorOptions,
   HotColdClassifier,
@@ -220,7 +221,7 @@ export async function openTiers<Storage>(
   const keeper = new DeviceKeeper(manager, stores, loop, guarded(config.notice));
   opened.defer(() => keeper.close());
   adoptRecovered(manager, stores, stores.engine.nowUs());
-  const backends = manager.tiers.map((tier, position) => {
+  const backends = manager.inspect.tiers.map((tier, position) => {
     const part = stores.tiers.get(tierName(tier)) as OpenedTier; // a configured tier has a store
     return new StoreBackend(() => part.store, manager, position);
   });
@@ -301,7 +302,7 @@ class StoreBackend implements StorageBackend {
   }
 
   get freeBytes(): number {
-    const { residentBytes, leavingBytes } = this.#manager.usage(this.#position);
+    const { residentBytes, leavingBytes } = this.#manager.inspect.usage(this.#position);
     return Math.max(0, this.capacityBytes - residentBytes - leavingBytes);
   }
 

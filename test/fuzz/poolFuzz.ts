@@ -184,9 +184,9 @@ class World {
     this.#settle(0);
     this.#pool.checkIntegrity();
     const { manager } = this.#pool;
-    if (manager.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
+    if (manager.inspect.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
     for (let tier = 0; tier < manager.config.tiers.length; tier++) {
-      const { heldBytes, residentBytes, cachedBytes } = manager.usage(tier);
+      const { heldBytes, residentBytes, cachedBytes } = manager.inspect.usage(tier);
       if (heldBytes !== 0 || residentBytes !== cachedBytes)
         throw new Error(`tier ${tier} holds bytes at rest`);
     }

@@ -10,7 +10,8 @@
  */
 
 import { invariant, namedError, requireInteger } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -106,9 +107,13 @@ export class FileStore implements TierStore {
    * that differs as field: TKV_MISMATCH if a warm restart finds blocks of another model, layout or key.
    */
   static async open(dir: string, shape: PoolShape, options: FileStoreOptions = {}): Promise<FileStore> {
-    requireShapes(
+    checkInputs(
       { dir, shape, options },
-      { dir: 'name', shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+      {
+        dir: is.name(),
+        shape: is.fields({ pageBytes: is.number(), pages: is.number() }),
+        options: is.optional(is.object()),
+      },
     );
     const settings = checkedOptions(options);
     requireInteger('pages', shape.pages, 1);

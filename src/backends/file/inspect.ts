@@ -6,7 +6,8 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { namedError, type TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { type PoolShape, poolShape } from '../../runtime/tables/slotPool.ts';
 import { type Libc, loadLibc } from '../host/posix.ts';
 import { dirError, type RangedFile } from './dataFile.ts';
@@ -90,7 +91,7 @@ export class StoreView implements AsyncDisposable {
    * or not tierkv's; TKV_IO if they are missing or cannot be read
    */
   static async open(dir: string): Promise<StoreView> {
-    requireShapes({ dir }, { dir: 'name' });
+    checkInputs({ dir }, { dir: is.name() });
     let blocks: RangedFile | undefined;
     let index: RangedFile | undefined;
     let staging: StagingPool | undefined;

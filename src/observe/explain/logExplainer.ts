@@ -1,8 +1,3 @@
-/**
- * Explains from a decision log: its run is repeated and watched. A log that was cut or edited, or is of another version, is
- * refused with its line. A log has keys and numbers, no tokens and no names of tenants; requests of a scheduler have their ids.
- */
-
 import { BlockHistory, type HistoryBounds, type RememberedRequest } from '../../embed/blockHistory.ts';
 import {
   type BlockLife,
@@ -27,8 +22,9 @@ import {
   TierKVError,
   tierName,
 } from '../../runtime/index.ts';
+import * as is from '../../runtime/kinds.ts';
 import { DecisionOp as Decision } from '../../runtime/log/decisionSink.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { AskedPrefix } from './prefix.ts';
 
 /** Bounds of a log's history: a process of some 4 GB holds it. */
@@ -108,9 +104,14 @@ export class LogExplainer {
     follow?: Uint32Array,
     bounds: HistoryBounds = logBounds,
   ) {
-    requireShapes(
+    checkInputs(
       { lines, path, follow, bounds },
-      { lines: 'iterable', path: 'name', follow: 'bytes?', bounds: 'object?' },
+      {
+        lines: is.iterable(),
+        path: is.name(),
+        follow: is.optional(is.bytes()),
+        bounds: is.optional(is.object()),
+      },
     );
     this.#path = path;
     const log = new LogReader(path);
@@ -169,7 +170,7 @@ export class LogExplainer {
   /** The slowest of the tiers that have some of it. */
   #tierOf(byTier: readonly number[]): Twin['tier'] {
     const last = byTier.findLastIndex((count) => count > 0);
-    return last === -1 ? null : tierName(this.#history.manager.tiers[last]);
+    return last === -1 ? null : tierName(this.#history.manager.inspect.tiers[last]);
   }
 
   #find(asked: string): RememberedRequest {

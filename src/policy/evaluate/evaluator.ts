@@ -13,7 +13,9 @@ import {
   WorkerPool,
 } from '../../io/workerPool.ts';
 import { invariant, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireOptions, requireShapes, type Shape } from '../../runtime/options.ts';
+import type { ValueKind } from '../../runtime/kinds.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
@@ -67,7 +69,11 @@ const evaluatorOptionNames = optionNames<EvaluatorOptions>({
   progress: true,
   say: true,
 });
-const planShape: Shape = { suites: 'object', scoring: { objectives: 'array' }, baseline: 'object' };
+const planShape: ValueKind<object> = is.fields({
+  suites: is.object(),
+  scoring: is.fields({ objectives: is.array() }),
+  baseline: is.object(),
+});
 
 /** Scores bundles by simulations, several at once. */
 export class SimulationEvaluator implements Evaluator {
@@ -87,15 +93,15 @@ export class SimulationEvaluator implements Evaluator {
   constructor(options: EvaluatorOptions) {
     requireOptions(options, evaluatorOptionNames);
     const { plan, limits, runner, cacheFolder, progress = () => {}, say = () => {} } = options;
-    requireShapes(
+    checkInputs(
       { plan, limits, runner, cacheFolder, progress, say },
       {
         plan: planShape,
-        limits: 'object',
-        runner: 'object?',
-        cacheFolder: 'text?',
-        progress: 'function',
-        say: 'function',
+        limits: is.object(),
+        runner: is.optional(is.object()),
+        cacheFolder: is.optional(is.text()),
+        progress: is.func(),
+        say: is.func(),
       },
     );
     this.plan = plan;
@@ -416,7 +422,7 @@ export async function evaluate(
   plan: string | EvaluationPlan = 'routing',
   options: EvaluateOptions = {},
 ): Promise<Evaluation> {
-  requireShapes({ bundle }, { bundle: 'object' });
+  checkInputs({ bundle }, { bundle: is.object() });
   const {
     suite = 'train',
     cacheFolder,
@@ -424,10 +430,13 @@ export async function evaluate(
     say,
     ...limits
   } = requireOptions(options, evaluateOptionNames);
-  requireShapes({ cacheFolder, signal, say }, { cacheFolder: 'name?', signal: 'object?', say: 'function?' });
-  if (signal !== undefined) requireShapes({ signal }, { signal: { throwIfAborted: 'function' } });
+  checkInputs(
+    { cacheFolder, signal, say },
+    { cacheFolder: is.optional(is.name()), signal: is.optional(is.object()), say: is.optional(is.func()) },
+  );
+  if (signal !== undefined) checkInputs({ signal }, { signal: is.fields({ throwIfAborted: is.func() }) });
   oneOf('suite', suite, suiteNames);
-  if (typeof plan !== 'string') requireShapes({ plan }, { plan: planShape });
+  if (typeof plan !== 'string') checkInputs({ plan }, { plan: planShape });
   const evaluator = new SimulationEvaluator({
     plan: typeof plan === 'string' ? loadPlan(plan) : plan,
     limits: { ...defaultLimits(), ...limits },

@@ -6,7 +6,8 @@
 
 import { parseJson, withoutMark } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { PolicyError } from '../sandbox/program.ts';
 import { bindBundle } from './binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from './bundle/policyBundle.ts';
@@ -325,7 +326,7 @@ export class EvaluationService {
 
   constructor(options: ServiceOptions) {
     requireOptions(options, serviceOptionNames);
-    requireShapes({ options }, { options: { evaluator: { evaluate: 'function' } } });
+    checkInputs({ options }, { options: is.fields({ evaluator: is.fields({ evaluate: is.func() }) }) });
     this.#options = options;
   }
 

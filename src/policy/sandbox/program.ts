@@ -5,7 +5,8 @@
  */
 
 import { configError, type ErrorFacts, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { SnapshotState } from '../../sim/control/policy.ts';
 
 export const policyLanguages = ['starlark', 'wasm', 'javascript'] as const;
@@ -338,7 +339,7 @@ export function mentions(source: string, field: string): boolean {
 
 /** @throws TKV_CONFIG for a signature that no program could have */
 export function requireSignature(signature: Signature): void {
-  requireShapes({ signature }, { signature: { name: 'text' } });
+  checkInputs({ signature }, { signature: is.fields({ name: is.text() }) });
   const { name, inputs, decision } = signature;
   for (const input of inputs) {
     if (Object.keys(input.fields).length > 0) continue;

@@ -1,7 +1,8 @@
 /** Where tasks run: on threads of this process, or on the workers of a server. */
 
 import { type PoolLimits, type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { Tasks } from './thread.ts';
 
 /** Whether `--workers` names a server, and not a number of threads. */
@@ -20,9 +21,13 @@ export async function openRunner(
   limits: PoolLimits,
   say: (line: string) => void,
 ): Promise<TaskRunner<Tasks>> {
-  requireShapes(
+  checkInputs(
     { server, limits, say },
-    { server: 'text?', limits: { workers: 'number', wallMs: 'number' }, say: 'function' },
+    {
+      server: is.optional(is.text()),
+      limits: is.fields({ workers: is.number(), wallMs: is.number() }),
+      say: is.func(),
+    },
   );
   if (server === undefined) return new WorkerPool<Tasks>(limits);
   const { RemoteRunner } = await import('./remoteRunner.ts');

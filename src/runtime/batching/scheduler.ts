@@ -10,7 +10,8 @@
 
 import { configError, requireInteger, TierKVError } from '../errors.ts';
 import type { BlockKeys } from '../keys/keyChain.ts';
-import { requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { checkInputs } from '../options.ts';
 import type { ComputeEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { admitWaiting, returnLoaded } from './admission.ts';
@@ -60,7 +61,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
 
   /** @throws TKV_CONFIG with the field at fault, and the nearest name where a policy is unknown */
   constructor(config: SchedulerConfig, port: KVPort, sink: SchedulerSink | null = null) {
-    requireShapes({ config, port }, { config: 'object', port: { matchLength: 'function' } });
+    checkInputs({ config, port }, { config: is.object(), port: is.fields({ matchLength: is.func() }) });
     this.config = resolveSchedulerConfig(config, port.hasLowerTier);
     this.#core = new SchedulerCore(this.config, port, sink);
   }

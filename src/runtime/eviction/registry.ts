@@ -1,7 +1,8 @@
 /** The eviction policies by name. A new policy is a file beside this one and an entry here. */
 
-import { configError, unknownName } from '../errors.ts';
-import { described, requireShapes } from '../options.ts';
+import { configError, described, unknownName } from '../errors.ts';
+import * as is from '../kinds.ts';
+import { checkInputs } from '../options.ts';
 import { Arc } from './arc.ts';
 import type { EvictionChoice, EvictionPolicy, EvictionWorld } from './evictionPolicy.ts';
 import { Fifo } from './fifo.ts';
@@ -90,9 +91,12 @@ export function describeEviction(name: string): Pick<EvictionEntry, 'about' | 'p
 
 /** @param choice as `resolvePolicy` returns it */
 export function makeEvictionPolicy(choice: EvictionChoice, world: EvictionWorld): RetentionPolicy {
-  requireShapes(
+  checkInputs(
     { choice, world },
-    { choice: { policy: 'text' }, world: { tiers: 'number', contents: 'number' } },
+    {
+      choice: is.fields({ policy: is.text() }),
+      world: is.fields({ tiers: is.number(), contents: is.number() }),
+    },
   );
   return new RetentionPolicy(policies[choice.policy].make(world, choice), world);
 }

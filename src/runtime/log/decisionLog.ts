@@ -6,8 +6,9 @@
 import type { SchedulerSink } from '../batching/schedulerSink.ts';
 import { maxJsonValues, parseJson } from '../boundedJson.ts';
 import { TierKVError } from '../errors.ts';
+import * as is from '../kinds.ts';
 import { type ManagerConfig, resolveConfig } from '../manager/config.ts';
-import { requireShapes } from '../options.ts';
+import { checkInputs } from '../options.ts';
 import {
   type DecisionOp,
   type DecisionSink,
@@ -43,7 +44,7 @@ export class LogWriter implements DecisionSink {
   #ended = false;
 
   constructor(config: ManagerConfig, output: LogOutput) {
-    requireShapes({ config, output }, { config: { unitBytes: 'array' }, output: 'object' });
+    checkInputs({ config, output }, { config: is.fields({ unitBytes: is.array() }), output: is.object() });
     this.#output = output;
     if (output.log !== undefined)
       this.#append(`${logMagic}${LOG_VERSION} ${JSON.stringify(plainConfig(config))}`);
@@ -155,7 +156,7 @@ export class LogReader {
 
   /** @param path the log's name in errors */
   constructor(path: string) {
-    requireShapes({ path }, { path: 'name' });
+    checkInputs({ path }, { path: is.name() });
     this.#path = path;
   }
 

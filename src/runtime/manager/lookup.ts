@@ -1,7 +1,7 @@
 /** The cached part of a chain of keys: found without changing or counting anything. */
 
-import { requireInteger, TierKVError } from '../errors.ts';
-import { described } from '../options.ts';
+import { described, requireInteger, TierKVError } from '../errors.ts';
+
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
 import {
@@ -218,7 +218,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
 
 // Blocks of the tiers above that a lower tier lacks.
 
-/** See `KVManager.unsaved`. */
+/** See `ManagerInspect.unsaved`. */
 export function unsavedKeys(core: Core, tier: number): Uint32Array {
   const { replicas, contents, jobs } = core;
   const isListed = new Uint8Array(contents.rows);
@@ -314,6 +314,8 @@ export function describeRoute({ jobs, contents, replicas, config }: Core, row: n
   into.bytes = config.unitBytes[jobs.sizeClass[row]];
   into.keys = contents.keys;
   into.keyAt = jobs.content[row] === -1 ? -1 : 4 * jobs.content[row];
+  into.priority = jobs.priority[row] as JobPriority;
+  into.leaves = jobs.leaving[row] === 1;
 }
 
 /** Names of a copied block, which is not sealed: it has no key and no digest. */

@@ -9,9 +9,9 @@
  */
 
 import { type CodeName, codeNames } from '../codes.ts';
-import { TierKVError } from '../errors.ts';
+import { described, TierKVError } from '../errors.ts';
 import type { Retention, Visit } from '../eviction/evictionPolicy.ts';
-import { described } from '../options.ts';
+
 import type { StateVisitor } from '../snapshot.ts';
 import { Outcome } from '../tier/tier.ts';
 

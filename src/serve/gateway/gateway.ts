@@ -8,7 +8,8 @@ import { randomBytes } from 'node:crypto';
 import { operatorPortOf } from '../../observe/dashboard/operatorAccess.ts';
 import { type MeasuredMetric, measuredOf } from '../../observe/metrics/metric.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { BackendPool } from './backends.ts';
 import { type FoundTemplate, findChatTemplate } from './chatPrompts.ts';
 import {
@@ -120,7 +121,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
    * that cannot be had
    */
   static async open(config: GatewayConfig): Promise<Gateway> {
-    requireShapes({ config }, { config: { backends: 'array' } });
+    checkInputs({ config }, { config: is.fields({ backends: is.array() }) });
     const checked = checkGateway(config);
     const bound = await bindPlan(checked.plan);
     const gateway = new Gateway(checked, (emit) => new GatewayCore(bound, emit));

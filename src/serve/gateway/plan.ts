@@ -7,7 +7,8 @@ import { bindBundle } from '../../policy/evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../../policy/evolve/bundle/policyBundle.ts';
 import { mentions } from '../../policy/sandbox/program.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { BoundPolicies } from '../../sim/build/built.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
@@ -58,7 +59,7 @@ export interface BoundPlan {
 
 /** Slots of the bundle that a gateway does not run. */
 export function idleSlots(bundle: PolicyBundle): readonly PolicySlot[] {
-  requireShapes({ bundle }, { bundle: 'object' });
+  checkInputs({ bundle }, { bundle: is.object() });
   return policySlots.filter((slot) => bundle[slot] !== undefined && !gatewaySlots.includes(slot));
 }
 
@@ -106,7 +107,7 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
   }
   const names = new Set<string>();
   const shadows: { name: string; bundle: BoundPolicies }[] = [];
-  requireShapes(plan, { shadows: [{ name: 'name', bundle: 'object' }] });
+  checkInputs(plan, { shadows: is.list(is.fields({ name: is.name(), bundle: is.object() })) });
   for (const { name, bundle } of plan.shadows) {
     if (names.has(name)) throw configError('shadows', `has "${name}" twice`, 'Give each a name of its own.');
     names.add(name);

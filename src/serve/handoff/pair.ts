@@ -186,7 +186,7 @@ export async function runPair(config: Readonly<Record<Side, StandInConfig>>, job
   await Promise.all([first.toTheEnd(), second.toTheEnd()]);
   await Promise.all([prefill.idle(), decode.idle()]);
   const { name, software } = decode.stores.pool.adapter;
-  const wrong = [prefill, decode].map(({ manager }) => manager.counters.loadsFailed[Outcome.CORRUPT]);
+  const wrong = [prefill, decode].map(({ manager }) => manager.inspect.counters.loadsFailed[Outcome.CORRUPT]);
   return {
     requests: traffic.served,
     handoffs: traffic.handoffs,

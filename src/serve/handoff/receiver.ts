@@ -19,7 +19,8 @@ import type { BlockPort, Landing, PromptOptions, PromptUnits } from '../../embed
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
-import { optionNames, requireFunction, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
 import { type HandoffAddress, type HandoffReference, offered, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
@@ -121,7 +122,7 @@ export class HandoffReceiver implements AsyncDisposable {
 
   /** @throws TKV_CONFIG for an option that is wrong, and for a runtime without DDR and without a shared tier */
   constructor(kv: KVRuntime, options: HandoffReceiverOptions = {}) {
-    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+    checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     if (options.notice !== undefined) requireFunction(options.notice, 'notice', 'TKV_CONFIG');
     const port = kv.blockPort();
@@ -190,7 +191,10 @@ export class HandoffReceiver implements AsyncDisposable {
     tokens: KeyElements,
     options: PromptOptions & { readonly signal?: AbortSignal },
   ): Promise<HandoffEnd> {
-    requireShapes({ params }, { params: { reference: 'text', host: 'text', port: 'number' } });
+    checkInputs(
+      { params },
+      { params: is.fields({ reference: is.text(), host: is.text(), port: is.number() }) },
+    );
     const { signal, who } = offered(options);
     const sinceMs = performance.now();
     const prompt = this.#port.unitsOf(tokens, who);

@@ -21,12 +21,13 @@ import type { BlockPort, PromptOptions } from '../../embed/blockPort.ts';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
+import * as is from '../../runtime/kinds.ts';
 import {
+  checkInputs,
   optionNames,
   requireFlag,
   requireFunction,
   requireOptions,
-  requireShapes,
   requireText,
 } from '../../runtime/options.ts';
 import { HandoffClaim } from './claim.ts';
@@ -153,7 +154,7 @@ export class HandoffSender implements AsyncDisposable {
    * neither an address nor a shared tier
    */
   static async open(kv: KVRuntime, options: HandoffSenderOptions = {}): Promise<HandoffSender> {
-    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+    checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     const { listen, notice } = options;
     requireFlag(options.encrypt, 'encrypt', 'TKV_CONFIG');

@@ -255,13 +255,16 @@ function computeCost(latency: LatencyModel): { computeUsPerToken: number; comput
   };
 }
 
-/** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */
+/**
+ * LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. Each rank has slots of its own,
+ * as in vLLM, so that all together hold as many times more; upstream has no adapters to differ from.
+ */
 function adaptersOf(deployment: Deployment, machine: EngineHardware): AdapterConfig | undefined {
   const slots = get(deployment, 'engine.maxLoras');
   if (slots === 0) return undefined;
   const bytes = adapterBytes(deployment, machine);
   const overPcie = pcie.baseLatencyUs + (bytes * 1e6) / pcie.bandwidthBytesPerS;
-  return { slots, loadUs: Math.round(get(deployment, 'engine.loraLoadUs') ?? overPcie) };
+  return { slots: machine.dp * slots, loadUs: Math.round(get(deployment, 'engine.loraLoadUs') ?? overPcie) };
 }
 
 /** Bytes of one adapter on one GPU. */

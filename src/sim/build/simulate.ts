@@ -6,7 +6,8 @@ import { formatCount } from '../../io/printing/text.ts';
 import { queueOrderNames, RANKED } from '../../runtime/batching/config.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
-import { requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, requireOptions } from '../../runtime/options.ts';
 import type { Conservation } from '../cluster/core.ts';
 import { admissionPolicies } from '../control/admission.ts';
 import { routingPolicies } from '../control/routing/routing.ts';
@@ -64,10 +65,10 @@ export interface SimulateOptions {
  * @throws {TierKVError} TKV_CONFIG with the field at fault; TKV_CAPACITY where no request has room
  */
 export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): SimulationResult {
-  requireShapes({ spec, options }, { spec: 'object', options: 'object?' });
+  checkInputs({ spec, options }, { spec: is.object(), options: is.optional(is.object()) });
   requireOptions(options, ['files', 'detail']);
-  requireShapes(options, { files: 'object?', detail: 'flag?' });
-  for (const text of Object.values(options.files ?? {})) requireShapes({ files: text }, { files: 'text' });
+  checkInputs(options, { files: is.optional(is.object()), detail: is.optional(is.flag()) });
+  for (const text of Object.values(options.files ?? {})) checkInputs({ files: text }, { files: is.text() });
   const { files = {}, detail = false } = options;
   // names in a deployment file are looked up as absolute paths
   const whole = Object.entries(files).map(([name, text]) => [path.resolve(name), text] as const);

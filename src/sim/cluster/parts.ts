@@ -2,7 +2,8 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ControlPlane, ShadowDivergence } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type {
@@ -12,6 +13,7 @@ import type {
   Role,
   RoutingDecision,
 } from '../control/policy.ts';
+import type { BlockMove } from '../instance/engine.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import type { PromptKeys, SimRequest } from '../instance/simRequest.ts';
 import type { Timeline } from '../links/modeledDriver.ts';
@@ -173,6 +175,8 @@ export interface SimulationObserver {
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;
+  /** A block has come from one tier of the instance to another. Moves that began before somebody watched are left out. */
+  moved?(instance: number, move: BlockMove): void;
   /** An autoscaler changes the number of replicas. */
   scaled?(change: ScaleChange): void;
   /** A replica begins a phase of its life. */
@@ -186,7 +190,7 @@ export const readsScores = ({ routing, readsScores: reads = true }: SimulationOb
 
 /** Tells several observers of everything. */
 export function observers(all: readonly SimulationObserver[]): SimulationObserver {
-  requireShapes({ all }, { all: ['object'] });
+  checkInputs({ all }, { all: is.list(is.object()) });
   if (all.length === 1) return all[0];
   const tell = <K extends Exclude<keyof SimulationObserver, 'readsScores'>>(
     name: K,
@@ -211,6 +215,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('diverged'),
     ...tell('stored'),
     ...tell('removed'),
+    ...tell('moved'),
     ...tell('scaled'),
     ...tell('replica'),
     ...tell('ended'),

@@ -85,13 +85,14 @@ export function measuredRun(
   const kvBlocks = by.kvBlocks ?? blocksOf(model, hardware, by);
   const blockTokens = requireInteger('--block-tokens', by.blockSize, 1, 65_536);
   const ranks = isMoe ? dp : 1; // of one engine, which its batch is spread over
+  const ofRank = requireInteger('--max-num-batched-tokens', by.maxNumBatchedTokens, 1, 10_000_000);
   return {
     requests,
     kvBlocks,
     limits: {
       requests: ranks * requireInteger('--max-num-seqs', by.maxNumSeqs, 1, 65_536),
-      tokensPerStep:
-        ranks * requireInteger('--max-num-batched-tokens', by.maxNumBatchedTokens, 1, 10_000_000),
+      tokensPerStep: ranks * ofRank,
+      ...(ranks === 1 ? {} : { tokensPerPrompt: ofRank }), // no prompt lies on two ranks
       kvTokens: kvBlocks * blockTokens,
       blockTokens,
       replicas: isMoe ? 1 : dp,

@@ -9,7 +9,8 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { kvLayout } from './kvLayout.ts';
 import {
   type Hardware,
@@ -198,12 +199,12 @@ export function engineMemory(
   hardware: Hardware,
   options: EngineMemoryOptions,
 ): EngineMemory {
-  requireShapes(
+  checkInputs(
     { model, hardware, options },
     {
-      model: { name: 'text', layers: 'number' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      options: { tp: 'number', dp: 'number' },
+      model: is.fields({ name: is.text(), layers: is.number() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      options: is.fields({ tp: is.number(), dp: is.number() }),
     },
   );
   requireOptions(options, engineMemoryOptionsNames, 'options');

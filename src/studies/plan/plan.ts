@@ -5,7 +5,8 @@
 
 import { availableParallelism } from 'node:os';
 import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { rateNotice } from '../../sim/build/presetSettings.ts';
 import { flagOf } from '../../sim/description/knobs.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
@@ -227,7 +228,7 @@ function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQue
  * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
  */
 export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
-  requireShapes({ answer, file }, { answer: { schema: 'text' }, file: 'name?' });
+  checkInputs({ answer, file }, { answer: is.fields({ schema: is.text() }), file: is.optional(is.name()) });
   const { question, choice, closest, effort, simulateWords: words } = answer;
   const shown = choice ?? closest;
   if (shown === undefined) return undefined;

@@ -4,7 +4,8 @@
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { loadHardware, loadModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
@@ -95,7 +96,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const { name } = loadModel(model);
   requireWorkload(workload);
   requireTargets(targets);
-  requireShapes({ prices }, { prices: 'object?' });
+  checkInputs({ prices }, { prices: is.optional(is.object()) });
   if (prices !== undefined) for (const [gpu, usd] of Object.entries(prices)) requireUsd(`prices.${gpu}`, usd);
   const priced = prices === undefined ? [] : Object.keys(prices);
   const gpus = question.gpus ?? (priced.length > 0 ? priced : [modelDefaults(name)?.gpu ?? 'H100']);

@@ -168,7 +168,7 @@ async function replayInputs(
 }
 
 function figures(
-  { tiers: on, counters, config }: KVManager,
+  { inspect: { tiers: on, counters }, config }: KVManager,
   tiers: ReplayTiers,
 ): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers' | 'policy'> {
   const names = on.map((tier) => tierName(tier));
@@ -244,7 +244,7 @@ export class ReplaySession {
       await this.#blocks(sequence, hashIds, Math.max(0, to - window), to);
     }
     this.manager.release(sequence, this.#driver.nowUs());
-    await this.#until(() => this.manager.jobsInFlight === 0);
+    await this.#until(() => this.manager.inspect.jobsInFlight === 0);
     return sequence.matched;
   }
 

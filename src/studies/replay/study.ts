@@ -442,7 +442,7 @@ export class PoolStudy {
     manager.seal(sequence, matched, count, words, matched * 4, blockTokens, nowUs);
     this.#endJobs(nowUs);
     manager.release(sequence, nowUs);
-    const over = manager.usage(0).residentBytes - this.#capacity;
+    const over = manager.inspect.usage(0).residentBytes - this.#capacity;
     if (over > 0) manager.evict(0, over, nowUs);
     this.#endJobs(nowUs);
     this.#hits += matched;

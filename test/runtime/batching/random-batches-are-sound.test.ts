@@ -184,8 +184,8 @@ it(`every request ends, and each of its tokens is computed in order (seeds from 
       expect(prompt).toBeGreaterThan(0);
     }
     world.settle();
-    expect(world.manager.openSequences).toBe(0);
-    expect(world.manager.usage(0).heldBytes).toBe(0);
+    expect(world.manager.inspect.openSequences).toBe(0);
+    expect(world.manager.inspect.usage(0).heldBytes).toBe(0);
     ({ preemptions, deferrals, yields } = addUp(world, preemptions, deferrals, yields));
     recomputed += world.scheduler.counters.recomputedBlocks;
   }

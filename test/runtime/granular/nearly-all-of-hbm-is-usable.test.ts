@@ -36,7 +36,7 @@ function fill(world: PoolWorld, random: Random, kinds: readonly Ask[], keep: num
       if (!(error instanceof TierKVError) || error.code !== 'TKV_FULL') throw error;
       break;
     }
-    expect(pool.manager.counters.evictions[0]).toBe(0);
+    expect(pool.manager.inspect.counters.evictions[0]).toBe(0);
   }
   pool.checkIntegrity();
   return pool.getTierUsage(Tier.HBM).utilization;

@@ -4,7 +4,8 @@
  */
 
 import type { EvictionChoice } from '../../../runtime/eviction/evictionPolicy.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { StateVisitor } from '../../../runtime/snapshot.ts';
 import type { BoundPolicies } from '../../../sim/build/built.ts';
 import type { AdmissionPolicy } from '../../../sim/control/admission.ts';
@@ -44,7 +45,7 @@ function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
  * @throws PolicyError compile, contract, step_limit, memory_limit, policy_runtime, with the slot
  */
 export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promise<BoundPolicies> {
-  requireShapes({ bundle, isChecked }, { bundle: 'object', isChecked: 'flag?' });
+  checkInputs({ bundle, isChecked }, { bundle: is.object(), isChecked: is.optional(is.flag()) });
   const code: Partial<Record<PolicySlot, LoadedCode>> = {};
   for (const slot of policySlots) {
     const spec = bundle[slot];

@@ -1,6 +1,7 @@
 /** The seam between search and simulation: the evaluator, its answer for each bundle, and its suites of cases. */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { Deployment } from '../../../sim/description/settings.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import type { Scoring } from './objectives.ts';
@@ -63,7 +64,7 @@ export interface Evaluator {
 
 /** `shared-prefixes/roofline/7` without its seed. */
 export function settingOf(caseId: string): string {
-  requireShapes({ caseId }, { caseId: 'text' });
+  checkInputs({ caseId }, { caseId: is.text() });
   return caseId.split('/').slice(0, -1).join('/');
 }
 
@@ -71,7 +72,7 @@ export function settingOf(caseId: string): string {
 export function meansBySetting(
   cases: readonly { readonly id: string; readonly score: number }[],
 ): Readonly<Record<string, number>> {
-  requireShapes({ cases }, { cases: [{ id: 'text', score: 'number' }] });
+  checkInputs({ cases }, { cases: is.list(is.fields({ id: is.text(), score: is.number() })) });
   const sums = new Map<string, { sum: number; count: number }>();
   for (const { id, score } of cases) {
     const entry = sums.get(settingOf(id)) ?? { sum: 0, count: 0 };

@@ -11,7 +11,8 @@
  *   can be used all the same.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { type KVBlocksRemoved, type KVBlocksStored, type KVEventBatch, MEDIUM_DEFAULT } from './wire.ts';
 
 export interface PictureMatch {
@@ -71,7 +72,7 @@ export class CachePicture {
   }
 
   apply(batch: KVEventBatch): void {
-    requireShapes({ batch }, { batch: { events: ['object'] } });
+    checkInputs({ batch }, { batch: is.fields({ events: is.list(is.object()) }) });
     const { events } = batch;
     for (const event of events) {
       if (event.type === 'cleared') {

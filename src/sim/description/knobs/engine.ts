@@ -171,7 +171,8 @@ export const memoryKnobs = {
   },
   'engine.maxLoras': {
     flags: '--max-loras <n>',
-    about: 'LoRA adapters in GPU memory at once; 0: adapters are names that cost nothing',
+    about:
+      'LoRA adapters in GPU memory at once, of each rank with --dp; 0: adapters are names that cost nothing',
     kind: 'integer',
     min: 0,
     max: 4096,
