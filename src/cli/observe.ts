@@ -84,6 +84,13 @@ async function run(file: string, options: OptionValues): Promise<void> {
         'and each may hold several tokens',
     );
   }
+  const odd = lines.flatMap(({ unknown_end }) => unknown_end ?? []);
+  if (odd.length > 0) {
+    const reasons = printable([...new Set(odd)].slice(0, 5).join(', '));
+    bar.say(
+      `warning: ${formatCounted(odd.length, 'answers')} ended for a reason that is not known (${reasons}): see whether they are whole`,
+    );
+  }
   if (latestUs > lateUs) {
     bar.say(
       `warning: requests were sent up to ${formatSeconds(latestUs / 1e6)} late: this machine is too busy for the rate`,

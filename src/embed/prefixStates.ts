@@ -35,7 +35,10 @@ import { releaseSequence } from './partialPrefill.ts';
 export interface StateOptions extends WaitOptions {
   /** Who may share this state: from your own authentication. */
   readonly tenant: string;
-  /** What else determines it, as at `begin`. Name there what made it: the program, its version, its settings. */
+  /**
+   * Other facts that determine the state, as at `begin`. Name there what made it: the program, its version, its
+   * settings.
+   */
   readonly extras?: RequestExtras | undefined;
   /** Wait for room instead of being refused with TKV_FULL. Default false. */
   readonly wait?: boolean | undefined;
@@ -58,7 +61,7 @@ export interface FoundState {
   readonly state: Uint8Array;
 }
 
-/** What a head says. */
+/** The content of a head. */
 interface StateHead {
   readonly bytes: number;
   readonly hash: Uint8Array;
@@ -148,7 +151,7 @@ export async function getState(
   const here = presence(context, options);
   const most = Math.floor(tokens.length / context.blockTokens);
   for (let full = most; full >= 0; full--) {
-    // What another runtime stored is asked for under the whole prompt alone.
+    // States of another runtime are asked for under the whole prompt alone.
     const isAsked = context.shared !== undefined && full === most;
     if (!isAsked && context.stateBlocks?.has(full) === false) continue;
     const heads: StateHead[] = [];
@@ -246,7 +249,10 @@ function isOf(head: StateHead, tokens: number, key: Uint32Array): boolean {
   return head.tokens === tokens && head.key.every((word, i) => word === key[i]);
 }
 
-/** What stands for tokens in the keys of blocks that hold states. The last token is left to compute, and stays so. */
+/**
+ * Elements that stand for tokens in the keys of blocks that hold states. The last token is left to compute, and stays
+ * so.
+ */
 interface BlockName {
   readonly tokens: Uint32Array;
   readonly blocks: number;
@@ -302,13 +308,36 @@ function presence(context: RequestContext, { tenant }: StateOptions): (name: Blo
 
 // Blocks under a name: written and sealed, or found and copied.
 
-/** @throws TKV_DEVICE when the device is lost meanwhile */
+/** A state that the device undoes this often is given up. */
+const ATTEMPTS_MAX = 8;
+
+/**
+ * Written once, and again for as long as losses of the device and its errors undo it: the bytes are here.
+ * @throws TKV_DEVICE when the device undoes them every time
+ */
 async function store(
+  context: RequestContext,
+  name: BlockName,
+  bytes: Uint8Array,
+  options: StateOptions,
+): Promise<void> {
+  for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    if (await isStored(context, name, bytes, options)) return;
+  }
+  throw new TierKVError(
+    'TKV_DEVICE',
+    `the device was lost ${ATTEMPTS_MAX} times while the state was written. Store it again later.`,
+    { field: 'state' },
+  );
+}
+
+/** @returns false where the device undid it */
+async function isStored(
   context: RequestContext,
   { tokens, blocks, extra }: BlockName,
   bytes: Uint8Array,
   { tenant, wait, signal, retention }: StateOptions,
-): Promise<void> {
+): Promise<boolean> {
   const sequence = await begin(context, tokens, {
     tenant,
     extras: { [EXTRA]: extra },
@@ -326,13 +355,13 @@ async function store(
         at += size;
       }
     }
-    if ((await seal(context, sequence)) === 'done') return;
+    return (await seal(context, sequence)) === 'done';
+  } catch (error) {
+    if (error instanceof TierKVError && error.code === 'TKV_DEVICE' && context.keeper.present) return false;
+    throw error;
   } finally {
     releaseSequence(context, sequence);
   }
-  throw new TierKVError('TKV_DEVICE', 'the device was lost while the state was written. Store it again.', {
-    field: 'state',
-  });
 }
 
 /** The first tier that can hold `bytes`; the last one where none can. */

@@ -46,6 +46,8 @@ interface ObservedLine {
   readonly outcome: 'completed' | 'failed';
   /** The error of the server or the connection; '' where all went well. */
   readonly error: string;
+  /** The reason for which its answer ended, where that is not known. */
+  readonly unknown_end?: string;
 }
 
 export interface Observation {
@@ -121,6 +123,8 @@ interface Answer {
   cachedTokens: number;
   /** Whether the server counted the tokens of its answer; else its events were counted, which may hold several. */
   isCounted: boolean;
+  /** The end of the answer that the meter does not know, as it says it. */
+  unknownEnd: string;
   error: string;
 }
 
@@ -160,6 +164,7 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     outputTokens: -1,
     cachedTokens: -1,
     isCounted: false,
+    unknownEnd: '',
     error: '',
   };
   const stops = [
@@ -188,6 +193,7 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     answer.outputTokens = meter.outputTokens;
     answer.cachedTokens = meter.cachedTokens;
     answer.isCounted = meter.isCounted;
+    answer.unknownEnd = meter.unknownEnd;
     answer.error = faultOf(meter, status, streams, text.slice(0, ERROR_LETTERS));
   } catch (cause) {
     options.signal?.throwIfAborted();
@@ -277,6 +283,7 @@ export async function observe(
           session: request.sessionId,
           outcome: isWhole ? 'completed' : 'failed',
           error: answer.error,
+          ...(answer.unknownEnd === '' ? {} : { unknown_end: answer.unknownEnd }),
         });
         options.progress?.(++ended, pending.length);
       }),

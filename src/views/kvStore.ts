@@ -235,7 +235,7 @@ export interface KVStore {
   pendingTransferLatency(): number;
   /** Returns the pending latency and clears it: each microsecond is billed once. */
   consumePendingTransferLatency(): number;
-  /** As `thrashingRateOf` gives it. */
+  /** Result of `thrashingRateOf`. */
   kvThrashingRate(): number;
   preemptionCount(): number;
 

@@ -73,7 +73,7 @@ export const kvLayoutConfig: OptionTable<KVLayoutConfig> = optionTable(
   'TKV_CONFIG',
 );
 
-/** What `kvLayout` derives; a layout may be given as settings too. */
+/** Fields that `kvLayout` derives; a layout may be given as settings too. */
 export const derivedNames: readonly Exclude<keyof KVLayout, keyof KVLayoutConfig>[] = [
   ...(['version', 'order', 'bytesPerElement', 'rowBytes', 'valueRowBytes', 'kvStrideBytes'] as const),
   ...(['headStrideBytes', 'layerStrideBytes', 'tokenBytes', 'blockBytes'] as const),

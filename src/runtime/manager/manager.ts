@@ -114,7 +114,7 @@ interface TableWish {
  */
 export class KVManager {
   readonly config: ResolvedConfig;
-  /** What it holds, where that lies and how full the tiers are. */
+  /** Looks at what the manager holds, where that lies and how full the tiers are. */
   readonly inspect: ManagerInspect;
   readonly #core: Core;
   /** Contents of the leading blocks that the last match found. */

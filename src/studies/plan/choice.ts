@@ -169,6 +169,7 @@ export function deploymentFile(
       {
         name: isPath ? 'model' : model,
         ...(isPath ? { config: model } : {}),
+        ...(question.assumePlainAttention ? { assume_plain_attention: true } : {}),
         hardware: gpu,
         tp,
         latency_model: time.name,
@@ -215,7 +216,7 @@ export function simulateWords(
   time: ModelOfTime,
   file?: string,
 ): string | undefined {
-  const { workload, model } = question;
+  const { workload, model, assumePlainAttention } = question;
   const run = ['--seed', String(seed)];
   const served =
     workload.file === undefined
@@ -241,7 +242,15 @@ export function simulateWords(
   ];
   const words = [
     ...(workload.file === undefined ? [] : served),
-    ...['--model', model, '--gpu', gpu, '--tp', String(tensorParallel)],
+    ...[
+      '--model',
+      model,
+      ...(assumePlainAttention ? ['--assume-plain-attention'] : []),
+      '--gpu',
+      gpu,
+      '--tp',
+      String(tensorParallel),
+    ],
     ...['--latency-model', time.name, '--floor'],
     ...(time.coefficients === undefined ? [] : ['--coefficients', time.coefficients]),
     ...['--num-instances', String(instances)],

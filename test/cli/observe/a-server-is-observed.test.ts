@@ -146,3 +146,11 @@ it('says in one line what a target must be', async () => {
   );
   expect(fs.existsSync('run.jsonl')).toBe(false);
 });
+
+it('an answer that ended for a reason that is not known says so in its line', async () => {
+  const odd = 'data: {"choices":[{"text":"","finish_reason":"moderated"}]}\n\ndata: [DONE]\n\n';
+  const { url } = await server([], { 700: odd });
+  const { lines } = await run(url);
+  expect(lines.map(({ outcome }) => outcome)).toEqual(['completed', 'completed', 'completed']);
+  expect(lines.flatMap(({ unknown_end }) => unknown_end ?? [])).toEqual(['moderated']);
+});

@@ -134,6 +134,7 @@ export const modelKnobs = {
     flags: '--assume-plain-attention',
     about: 'take keys of a config.json about layers that are not known to change nothing',
     kind: 'flag',
+    in: 'model',
   },
   hardwareConfig: {
     flags: '--hardware-config <file>',
