@@ -86,10 +86,7 @@ const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** A signal so soon after the first is the same one: a terminal sends Ctrl+C to npm too, and npm passes it on. */
 const ECHO_MS = 500;
 
-/**
- * What `signal.reason` is after a stop. The process then ends with 128 + the signal's number, as shells
- * expect.
- */
+/** The `signal.reason` after a stop. The process then ends with 128 + the signal's number, as shells expect. */
 export class Interrupted extends Error {
   override readonly name: string = 'Interrupted';
   readonly exitCode: number;

@@ -124,7 +124,10 @@ function wantedCommand(args: readonly string[]): string | undefined {
   return words[0] === 'help' ? words[1] : words[0];
 }
 
-/** As commander's, without defaults that say nothing: false of a flag, an empty list, what an option alone means. */
+/**
+ * Commander's description, without defaults that say nothing: false of a flag, an empty list, what an option alone
+ * means.
+ */
 function optionDescription(option: Option): string {
   const { defaultValue, description } = option;
   const saysNothing =

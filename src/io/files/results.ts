@@ -220,7 +220,7 @@ export function writeJsonFile(target: string, value: unknown): void {
   writeText(target, `${JSON.stringify(value, undefined, 2)}\n`);
 }
 
-//  What --json of any command writes has one shape: `docs/reference/result.schema.json`.
+//  The output of --json has one shape for all commands: `docs/reference/result.schema.json`.
 
 /** Version of that shape. */
 const resultSchema = 'tierkv.result/1';
@@ -231,7 +231,7 @@ export function resultJson(command: string, result: object): string {
   return `${JSON.stringify(shape, undefined, 2)}\n`;
 }
 
-/** What `--json` asks for. @throws {TierKVError} TKV_IO with the path; the file keeps what it held. */
+/** Writes the result for `--json`. @throws {TierKVError} TKV_IO with the path; the file keeps what it held. */
 export function writeResultJson(target: string, command: string, result: object): void {
   writeText(target, resultJson(command, result));
 }
