@@ -85,7 +85,6 @@ export const long: readonly string[] = [
   'test/sim/control/a-thousand-instances.test.ts',
   'test/sim/report/every-report-adds-up.test.ts',
   'test/sim/sandbox/attacks/attacks.test.ts',
-  'test/sim/report/each-block-that-moves-has-a-record.test.ts',
   'test/sim/sandbox/attacks/longWork.test.ts',
   'test/sim/sandbox/javascript/policy.test.ts',
   'test/sim/sandbox/starlark/engines.test.ts',

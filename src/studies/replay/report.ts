@@ -1,7 +1,7 @@
 /**
- * Findings of a replay: the object that `--json` writes and the table shows. Counts are exact and come from the
- * decisions; rates come from the clock and differ from run to run. `hitDigest` and `decisionDigest` are equal for equal
- * decisions, whatever moved the bytes.
+ * Findings of a replay: the object that is written as JSON and that the table shows. Counts are exact and come from the decisions;
+ * rates come from the clock and differ from run to run. `hitDigest` and `decisionDigest` are equal for equal decisions,
+ * whatever moved the bytes.
  */
 
 import { tierLinks, tierNames, tierTitle } from '../../runtime/tier/tier.ts';
@@ -34,7 +34,7 @@ export interface ReplayReport {
   readonly driver: 'real' | 'modeled';
   /** The eviction policy. */
   readonly policy: string;
-  /** Malformed trace lines left out (`--skip-bad`). */
+  /** Malformed trace lines left out. */
   readonly skippedLines: number;
   /** Properties that each configured tier's store really got, fastest first: `TierStore.describe()` by tier name. */
   readonly tiers: { readonly [tier: string]: Readonly<Record<string, string | number | boolean>> };
