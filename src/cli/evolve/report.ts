@@ -252,7 +252,7 @@ export function archiveChart({ archive }: SearchState): VegaLiteSpec {
   };
 }
 
-/** All bundles in the plane of the first two objectives; those that no other one dominates stand out. */
+/** All bundles in the plane of the first two objectives; bundles that no other one dominates stand out. */
 export function frontChart({ individuals, front, objectiveNames }: SearchState): VegaLiteSpec {
   const kept = new Set(front);
   const values = individuals
