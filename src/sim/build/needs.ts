@@ -78,7 +78,7 @@ const readsReports = (run: DeploymentRun): boolean =>
 
 const orNot = (text: string): string => `${text}, or leave it out.`;
 
-const needs: Readonly<Record<NeedName, Need>> = {
+export const needs: Readonly<Record<NeedName, Need>> = {
   gateway: {
     acts: ({ control }) => control.gateway !== null,
     lacks: () => 'is of the gateway queue, and this run has none',
