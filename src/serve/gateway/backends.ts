@@ -124,7 +124,7 @@ export class BackendPool {
     return this.backends.find((backend) => backend.id === id);
   }
 
-  /** What a request's model is: an adapter of a model, or a model itself. */
+  /** Resolves a request's model: an adapter of a model, or a model itself. */
   resolve(name: string): { readonly model: string; readonly adapter: string; readonly isKnown: boolean } {
     for (const { models } of this.backends) {
       const found = models.get(name);
@@ -246,7 +246,10 @@ export class BackendPool {
     this.#tellRoutable(backend);
   }
 
-  /** What only time shows: who is silent, who is to be tried again, what a server that is down still holds. */
+  /**
+   * Does the work that only time shows: servers that are silent or due for a trial, and KV that a server that is down
+   * still holds.
+   */
   #look(): void {
     const nowMs = runningClock.nowMs();
     for (const backend of this.backends) {
@@ -283,7 +286,7 @@ export class BackendPool {
     if (wasTried) this.#giveUpUnheard(backend, Infinity);
   }
 
-  /** What it was sent before then, and has not begun to answer, is asked for elsewhere. */
+  /** Asks elsewhere for requests that it was sent before then and has not begun to answer. */
   #giveUpUnheard({ beginnings }: Backend, beforeMs: number): void {
     for (const attempt of [...beginnings.attempts]) {
       const isUnheard = attempt.heardMs === -1 && attempt.sentMs < beforeMs;

@@ -62,7 +62,7 @@ export class Passage {
   /** Ends the alarm that gives it up when its client waits no more. */
   #cancelTimer = (): void => {};
   #prompt: Omit<ReadPrompt, 'fields'> | undefined;
-  /** What it is for, as decisions know it. */
+  /** Model and adapter of the request, as decisions know them. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
   #promptTokens = 1;
   /** Whether that is what the server should count. */
@@ -129,7 +129,7 @@ export class Passage {
     }
   }
 
-  /** What decisions may know of the body. @returns false where the client was told that it is wrong */
+  /** Reads the facts of the body that decisions may know. @returns false where the client was told that it is wrong */
   #read(): boolean {
     const { cutter, pool, wantsKeys, counts } = this.#gateway;
     const isChecked = checkedPaths.has(this.#path);

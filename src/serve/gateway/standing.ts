@@ -90,7 +90,7 @@ export interface HeldAttempt {
   readonly giveUp: (why: string) => void;
 }
 
-/** What is seen of the beginnings of a server's answers. */
+/** Attempts whose answers have not begun, and how long answers of a server take to begin. */
 export class Beginnings {
   readonly attempts: Set<HeldAttempt> = new Set();
   /** When the last byte of any answer came. */
