@@ -66,7 +66,7 @@ const blockPoolTable = optionTable(
   'TKV_CONFIG',
 );
 
-/** What `BlockConversion.open` takes. */
+/** Configuration of `BlockConversion.open`. */
 export interface BlockConversionConfig {
   readonly device: GPUDevice;
   readonly from: BlockPool;
@@ -157,7 +157,7 @@ function requireSameShape(from: KVFormat, to: KVFormat): void {
 //
 // `setPairs` writes through the queue, so the encoder of a step must be submitted before the next `setPairs`.
 
-/** What `BlockCopies.open` takes. */
+/** Configuration of `BlockCopies.open`. */
 export interface BlockCopiesConfig {
   readonly device: GPUDevice;
   /** The pool's buffers. */

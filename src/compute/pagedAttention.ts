@@ -295,7 +295,7 @@ const sourceShapeTable = optionTable(
   'TKV_CONFIG',
 );
 
-/** What `PagedAttention.open` takes: device, pool, layout and the shape of the model. */
+/** Configuration of `PagedAttention.open`: device, pool, layout and the shape of the model. */
 export interface AttentionConfig {
   readonly device: GPUDevice;
   /** The pool's buffers, to which the entries of block tables refer. */

@@ -17,7 +17,7 @@ import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts
 import type { UseHistory } from '../runtime/tables/contentTable.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
-/** What a `HotColdClassifier` calls a block. */
+/** A block's temperature in a `HotColdClassifier`. */
 export type Temperature = (typeof temperatures)[number];
 
 /** Thresholds of a `HotColdClassifier`. */
@@ -39,7 +39,7 @@ export const classifierOptionsTable: OptionTable<Required<ClassifierOptions>> = 
   'TKV_CONFIG',
 );
 
-/** Of options that a classifier and others share, the classifier's own. */
+/** Takes the options of the classifier out of options that it shares with others. */
 export function classifierOptionsOf({
   hotFrequencyThreshold,
   coldTimeoutS,

@@ -10,7 +10,7 @@ import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { RemoteStoreOptions } from './remoteOptions.ts';
 
-/** What the runtime says of itself: no option of the tier. */
+/** Fields that the runtime fills in, not the options of the tier. */
 type FromRuntime = 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs';
 
 interface RemoteConfig extends Omit<RemoteStoreOptions, FromRuntime> {

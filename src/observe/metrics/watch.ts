@@ -10,7 +10,7 @@ import { metrics } from './catalogue.ts';
 import { type MeasuredMetric, type MetricSource, measuredOf, type Watched } from './metric.ts';
 import { RequestMeasures } from './requestMeasures.ts';
 
-/** What `watchRuntime` takes. */
+/** Options of `watchRuntime`. */
 export interface WatchOptions {
   /** Tenants that are told apart by name; later ones are `other`. Default 20; 0 names none. */
   readonly tenants?: number | undefined;
@@ -26,7 +26,7 @@ const watchOptionsTable = optionTable(
 
 const TENANTS_DEFAULT = 20;
 
-/** What is counted of a runtime that is watched. */
+/** Counts of a runtime that is watched. */
 export class RuntimeWatch implements Watched, MetricSource {
   readonly kv: KVRuntime;
   readonly manager: KVRuntime['manager'];
