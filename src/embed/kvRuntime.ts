@@ -647,7 +647,7 @@ export class KVRuntime implements AsyncDisposable {
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
-  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. @throws TKV_STATE when closed */
+  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/serve`. @throws TKV_STATE when closed */
   blockPort(): BlockPort {
     this.#requireOpen();
     return new BlockPort(this.#context, this.stores, this.#config);
@@ -656,7 +656,7 @@ export class KVRuntime implements AsyncDisposable {
   // What the runtime tells.
 
   /**
-   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`. What
+   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/observe`. What
    * an observer throws hurts no request: `notice` is told the first time.
    * @returns unsubscribe
    * @throws TKV_STATE when the runtime is closed, since nothing more happens then

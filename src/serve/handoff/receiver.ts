@@ -2,9 +2,8 @@
  * The decode side of hand-offs: it reads a reference, fetches the blocks, and puts them into DDR, from where requests of
  * this runtime load them like any other. What does not come is computed: no end of a hand-off is an error.
  *
- * - A reference is believed after its authenticator, its generation and its key were compared with those of the prompt
- *   at hand, and a block after its record was opened under its own key. So a stale, forged or foreign one is a
- *   recomputation, never another prompt's KV.
+ * - A reference is believed after its authenticator, generation and key were compared with the prompt's, and a block
+ *   after its record was opened under its own key. Others are computed.
  * - Blocks that this runtime has already are not fetched.
  * - What has come stays until the whole is here or it has ended: no block makes room for another one of its prompt.
  * - Each hand-off ends: when its peer has been silent, when DDR has had no room, or when the whole has taken too long.
@@ -74,7 +73,7 @@ const RECENT = 1024;
  *   differs    a block has other bytes than the one that this runtime computed under the same name before
  *   corrupt    a block's record was not the other side's
  */
-export const handoffOutcomes = [
+const handoffOutcomes = [
   'taken',
   'foreign',
   'stale',
@@ -85,7 +84,7 @@ export const handoffOutcomes = [
   'differs',
   'corrupt',
 ] as const;
-export type HandoffOutcome = (typeof handoffOutcomes)[number];
+type HandoffOutcome = (typeof handoffOutcomes)[number];
 
 /** How a hand-off ended, and how many blocks came. */
 export interface HandoffEnd {

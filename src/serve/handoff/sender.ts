@@ -81,7 +81,7 @@ const STRANGERS_MAX = 256;
 const CREDITS_MAX = 1024;
 
 /** What became of offers. */
-export interface SenderCounts {
+interface SenderCounts {
   offered: number;
   /** Every block was taken. */
   handedOff: number;

@@ -80,7 +80,7 @@ export function instanceLinks(
 }
 
 /** What the server did for all instances. */
-export interface SharedServerCounts {
+interface SharedServerCounts {
   lookups: number;
   /** Blocks that lookups found. */
   found: number;

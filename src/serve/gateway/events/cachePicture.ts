@@ -15,7 +15,7 @@ import * as is from '../../../runtime/kinds.ts';
 import { checkInputs } from '../../../runtime/options.ts';
 import { type KVBlocksRemoved, type KVBlocksStored, type KVEventBatch, MEDIUM_DEFAULT } from './wire.ts';
 
-export interface PictureMatch {
+interface PictureMatch {
   /** Leading blocks that lie in some medium. */
   readonly blocks: number;
   /** Tokens of them, and of a partial block behind them that lies in some medium. */
@@ -25,7 +25,7 @@ export interface PictureMatch {
 }
 
 /** What else names a block beside its tokens. */
-export interface PictureNames {
+interface PictureNames {
   readonly salt?: string | null | undefined;
   readonly loraName?: string | null | undefined;
   /** Of each leading block, what else names it: images and the like, as the publisher writes them. Default: nothing. */
