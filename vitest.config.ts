@@ -19,7 +19,7 @@ const alone: readonly string[] = [
   'test/embed/device/**/*.test.ts',
   'test/embed/mistakes/what-a-machine-cannot-hold-is-refused.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
-  'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told}.test.ts',
+  'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told,a-job-of-another-hand-is-refused}.test.ts',
 ];
 
 /**

@@ -228,7 +228,7 @@ export interface BeginOptions extends WaitOptions {
    * on only with requests that have the same extras. Default: none.
    */
   readonly extras?: RequestExtras | undefined;
-  /** Lower numbers are served first when requests wait for room. Default 0. */
+  /** Lower numbers are served first when requests wait for room; among equals, tenants in turn. Default 0. */
   readonly priority?: number | undefined;
   /**
    * Wait for room instead of being refused with TKV_FULL. While most of the top tier is held, what lies far below is
@@ -367,7 +367,8 @@ async function admit(
     if (sequence !== null) return sequence;
   }
   if (!wait) throw full(context, Math.ceil(list.length / blockTokens));
-  const ticket = admission.join(priority, !isFirst);
+  const ticket = admission.join(wish.owner, priority, !isFirst);
+  let hasRoom = false;
   try {
     for (let stagings = 0; ; ) {
       const keys = stagings < STAGINGS_MAX && (stagings === 0 || admission.isFirst(ticket)) ? toStage() : [];
@@ -382,11 +383,13 @@ async function admit(
         continue;
       }
       const sequence = admission.isFirst(ticket) ? openSequence(context, groups, wish) : null;
+      hasRoom = sequence !== null;
       if (sequence !== null) return sequence;
       await unlessAborted(signals, () => admission.turn(ticket));
     }
   } finally {
-    admission.leave(ticket);
+    if (hasRoom) admission.take(ticket);
+    else admission.leave(ticket);
   }
 }
 

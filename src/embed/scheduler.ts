@@ -31,15 +31,21 @@ import {
 import * as is from '../runtime/kinds.ts';
 import { checkInputs, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
-import type { DeviceBlockTable, RequestContext } from './context.ts';
+import type { DeviceBlockTable, RequestContext, Ticket } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { tellOfPlan, tellOfTokens } from './observability.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { requireTokenId } from './tenancy.ts';
 
-/** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
+/**
+ * `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. `queueOrder` is `tenant-turns`
+ * where none is named: however many requests one tenant adds, another one's next request waits for at most one of them.
+ */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
+
+/** Among requests that wait for room, those of the scheduler count as `begin` without a priority. */
+const PRIORITY = 0;
 
 /** Longest time between two looks at blocks that are late. */
 const LATE_MS_MOST = 1000;
@@ -68,6 +74,8 @@ export class KVScheduler {
   /** Blocks came to be in place since the last step began to be planned. */
   #hasSettled = false;
   #waiting: (() => void)[] = [];
+  /** The place of its next request among those of `begin` that wait for room. */
+  #ticket: Ticket | undefined;
   #isClosed = false;
   /**
    * Tokens at which a request ends with `capacity`, prompt and answer together: what the top tier holds, less the room that
@@ -92,7 +100,10 @@ export class KVScheduler {
     }
     const places = { blockTokens, sizeClass: units.sizeClass[0] };
     const port = new ManagerPort(manager, places);
-    const resolved = resolveSchedulerConfig(config, port.hasLowerTier);
+    const resolved = resolveSchedulerConfig(
+      { ...config, queueOrder: config.queueOrder ?? 'tenant-turns' },
+      port.hasLowerTier,
+    );
     const { maxModelTokens } = resolved;
     // the KV of the last token is never computed
     const held = port.capacityBlocks * blockTokens + 1;
@@ -177,6 +188,7 @@ export class KVScheduler {
       this.#requests.delete(id);
       request?.watch?.ended(this.#context.nowUs(), 'aborted');
     }
+    if (this.#ticket !== undefined) this.#standFor(this.#scheduler.next);
     this.#tellNews();
     return result;
   }
@@ -205,7 +217,9 @@ export class KVScheduler {
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
     this.#dropDoubtful();
     this.#hasSettled = false;
-    const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs));
+    const opensMost = this.#opensMost();
+    const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs, opensMost));
+    this.#keepPlace(plan);
     tellOfPlan(plan, this.#context.nowUs());
     this.#losses = keeper.losses;
     // Room that the step made itself does not count as news. A preempted request does, and so do blocks that
@@ -311,6 +325,38 @@ export class KVScheduler {
     return setTimeout(() => this.#tellNews(), Math.min(Math.max(1, ms), LATE_MS_MOST));
   }
 
+  /**
+   * Waiting requests that may take room in this step: all of them, unless requests of `begin` wait for room as well. Then it is one
+   * where it is the scheduler's turn, and none where it is not.
+   */
+  #opensMost(): number {
+    const { admission } = this.#context;
+    if (admission.waiting === 0) return Number.POSITIVE_INFINITY;
+    this.#standFor(this.#scheduler.next);
+    return this.#ticket !== undefined && admission.isFirst(this.#ticket) ? 1 : 0;
+  }
+
+  /** What took room has had its turn; what found none waits among the others for the next one. */
+  #keepPlace({ opened, heldUp }: StepPlan<ScheduledRequest>): void {
+    const ticket = this.#ticket;
+    if (ticket !== undefined && opened.length > 0) {
+      this.#ticket = undefined;
+      this.#context.admission.take(ticket);
+    }
+    this.#standFor(heldUp);
+  }
+
+  #standFor(request: ScheduledRequest | undefined): void {
+    const { admission } = this.#context;
+    const ticket = this.#ticket;
+    if (ticket !== undefined && ticket.owner === request?.owner) return;
+    this.#ticket =
+      request === undefined
+        ? undefined
+        : admission.join(request.owner, PRIORITY, false, () => this.#tellNews());
+    if (ticket !== undefined) admission.leave(ticket);
+  }
+
   /** How far a request is, or undefined when it has ended. */
   progress(id: string): RequestProgress | undefined {
     const asking = this.#asking.holds(id) ? this.#requests.get(id) : undefined;
@@ -329,6 +375,7 @@ export class KVScheduler {
     this.#requests.clear();
     this.#asking.dropAll();
     this.#isClosed = true;
+    this.#standFor(undefined);
     this.#stopListening();
     this.#tellNews();
   }

@@ -132,7 +132,7 @@ export interface ResolvedPoolConfig {
 export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
   requireOptions(config, kvPoolConfigNames, 'config', 'TKV_CONFIG');
   const blockTokens = requireInteger('blockSize', config.blockSize ?? 16, 1);
-  const layout = kvLayout({ ...shapeOf(config.layout), blockTokens });
+  const layout = kvLayout(shapeOf(config.layout, blockTokens));
   const served = config.granularities ?? Object.values(Granularity);
   const defaultGranularity = config.defaultGranularity ?? served[0] ?? Granularity.BLOCK;
   for (const [i, each] of served.entries()) requireGranularity(`granularities[${i}]`, each);
@@ -201,9 +201,9 @@ function requireGranularity(field: string, value: number): void {
   requireInteger(field, value, 0, granularityNames.length - 1);
 }
 
-function shapeOf(layout: KVPoolConfig['layout'] | undefined): KVPoolConfig['layout'] {
+function shapeOf(layout: KVPoolConfig['layout'] | undefined, blockTokens: number): KVLayoutConfig {
   if (typeof layout === 'object' && layout !== null) {
-    return kvLayoutConfig.read(layout, 'layout', undefined, derivedNames);
+    return kvLayoutConfig.read({ ...layout, blockTokens }, 'layout', undefined, derivedNames);
   }
   throw configError('layout', `is ${described(layout)}`, 'Give layers, kvHeads, headDim and dtype.');
 }

@@ -235,8 +235,8 @@ describe('room that a request was given', () => {
 
   it('comes back to it, ahead of those with its priority, when it is lost on the way', () => {
     const queue = new AdmissionQueue();
-    const [urgent, second] = [queue.join(0), queue.join(1)];
-    const again = queue.join(1, true);
+    const [urgent, second] = [queue.join(1, 0), queue.join(1, 1)];
+    const again = queue.join(1, 1, true);
     for (const ticket of [urgent, again, second]) {
       expect(queue.isFirst(ticket)).toBe(true);
       queue.leave(ticket);

@@ -327,6 +327,10 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
   readonly preempted: R[] = [];
   /** Decoding requests that the step leaves out, because its budget is spent or their blocks are missing. */
   readonly leftOut: R[] = [];
+  /** Requests that took blocks in this step, in order: they wait no longer for room. */
+  readonly opened: R[] = [];
+  /** The next request, where it waits for room in HBM, or for others that wait for room. */
+  heldUp: R | undefined;
   /** Tokens computed, over all requests. If 0, there is nothing to execute and `stepEnded` must not be called. */
   tokens = 0;
   /** Requests that compute tokens. */
@@ -401,6 +405,8 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
     if (this.admitted.length > 0) this.admitted.length = 0;
     if (this.preempted.length > 0) this.preempted.length = 0;
     if (this.leftOut.length > 0) this.leftOut.length = 0;
+    if (this.opened.length > 0) this.opened.length = 0;
+    this.heldUp = undefined;
   }
 
   #withTokens(from: number): number {

@@ -19,12 +19,20 @@ export interface QueueOrder {
   readonly about: string;
   /** It reads how long an answer may get. A simulated request asks for exactly what it gets: searched policies must not see it. */
   readonly foresees?: true;
+  /** Owners have their turns (ownerTurns.ts); the rank orders requests that had theirs and wait again. */
+  readonly inTurns?: true;
   /** Lower goes first; ties go by arrival and then by id. */
   rank(state: RequestState): number;
 }
 
 const queueOrders: readonly QueueOrder[] = [
   { name: 'fcfs', about: 'in order of arrival at the instance', rank: (state) => state.ticket },
+  {
+    name: 'tenant-turns',
+    about: 'the tenants in turn, and requests of one tenant in order of arrival',
+    inTurns: true,
+    rank: (state) => state.ticket,
+  },
   {
     name: 'priority-fcfs',
     about: 'the most urgent first, then in order of arrival',
@@ -65,7 +73,10 @@ const victimRules: readonly VictimRule[] = [
   },
 ];
 
-export const queueOrderNames: readonly string[] = queueOrders.map(({ name }) => name);
+/** Orders that need the requests alone: no ranks from outside, and no owners, which simulated requests do not have. */
+export const plainOrderNames: readonly string[] = queueOrders
+  .filter(({ name, inTurns }) => name !== RANKED && inTurns !== true)
+  .map(({ name }) => name);
 export const victimRuleNames: readonly string[] = victimRules.map(({ name }) => name);
 
 /** @throws TKV_CONFIG with the nearest name that exists */
@@ -98,7 +109,7 @@ export interface SchedulerConfig {
   longPrefillTokens?: number;
   /** Tokens, prompt and output together, at which a request ends. 0, the default: only its own limit holds. */
   maxModelTokens?: number;
-  /** `fcfs` (default), `priority-fcfs`, `sjf`, `reverse-priority`, `sjf-output`, or `ranked` (ranks set by `rerank`). */
+  /** `fcfs` (default), `tenant-turns`, `priority-fcfs`, `sjf`, `reverse-priority`, `sjf-output`, or `ranked` (ranks set by `rerank`). */
   queueOrder?: string;
   /**
    * Which running request is preempted when blocks run out: `fcfs` (default) the last of the batch, `priority`, or

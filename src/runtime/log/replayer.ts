@@ -192,6 +192,8 @@ class SchedulerReplay {
       append(this.#request(args[0]).keys, words);
     } else if (op === SchedulerInput.STEP) {
       scheduler.step(nowUs);
+    } else if (op === SchedulerInput.SHARED_STEP) {
+      scheduler.step(nowUs, args[0]);
     } else if (op === SchedulerInput.STOP) {
       this.#stopped.push(this.#request(args[0]).id);
     } else if (op === SchedulerInput.STEP_ENDED) {

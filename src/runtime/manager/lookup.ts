@@ -315,6 +315,8 @@ export function describeRoute({ jobs, contents, replicas, config }: Core, row: n
   into.bytes = config.unitBytes[jobs.sizeClass[row]];
   into.keys = contents.keys;
   into.keyAt = jobs.content[row] === -1 ? -1 : 4 * jobs.content[row];
+  into.priority = jobs.priority[row] as JobPriority;
+  into.leaves = jobs.leaving[row] === 1;
 }
 
 /** What a copy brings is not sealed: it has no key and no digest. */

@@ -306,6 +306,9 @@ export interface JobRoute {
   /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
   keys: Uint32Array;
   keyAt: number;
+  priority: JobPriority;
+  /** Whether the source was evicted, and gives its slot up when the bytes have arrived. */
+  leaves: boolean;
 }
 
 /** One transfer that the manager asked for: what goes from where to where. */

@@ -4,7 +4,7 @@
  * beginning are not known cannot be compared with a prompt, and are counted.
  */
 
-import type { KVBlocksStored, KVEvent } from './events/wire.ts';
+import { FULL_LAYERS, type KVBlocksStored, type KVEvent } from './events/wire.ts';
 import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
 import { type GatewayInput, keysText, type Untimed } from './records.ts';
 
@@ -18,9 +18,6 @@ const tierOfMedium: ReadonlyMap<string, number> = new Map([
   ['DISK', 2],
   ['STORAGE', 2],
 ]);
-
-/** What vLLM calls layers that attend to all tokens. */
-const FULL_LAYERS = 'full_attention';
 
 interface KnownBlock {
   readonly key: Uint8Array;

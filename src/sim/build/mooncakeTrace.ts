@@ -192,10 +192,15 @@ interface LinePlace {
   readonly line: number;
 }
 
-function traceError(place: LinePlace, field: string | undefined, problem: string): TierKVError {
+function traceError(
+  place: LinePlace,
+  field: string | undefined,
+  problem: string,
+  hint: (name: (field: string) => string) => string = () => '',
+): TierKVError {
   const at = field === undefined ? '' : `${field} `;
   const said: Said = (name) =>
-    `${at}${problem}. Mend the line, or leave such lines out with ${name('skipBad')}.`;
+    `${at}${problem}${hint(name)}. Mend the line, or leave such lines out with ${name('skipBad')}.`;
   return lineError(place.path, place.line, said, field === undefined ? {} : { field });
 }
 
@@ -236,8 +241,8 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
       place,
       'hash_ids',
       `has ${hash_ids.length} ids, but input_length ${inputTokens} at ${blockTokens} tokens a block ` +
-        `makes ${blocks}` +
-        ' (--block-tokens sets the tokens a block)',
+        `makes ${blocks}`,
+      (name) => ` (${name('blockTokens')} sets the tokens a block)`,
     );
   }
   if (blocks > maxRecordedBlocks) {
@@ -290,7 +295,7 @@ export async function* readMooncakeTrace(
   if (options.limit !== undefined) requireInteger('limit', options.limit, 1);
   const progress = options.progress ?? { bytesRead: 0, bytesTotal: 0, lines: 0 };
 
-  const rows = new MooncakeRows(blockTokens, undefined, 'Stop earlier with --num-requests');
+  const rows = new MooncakeRows(blockTokens, undefined, (name) => `Stop earlier with ${name('requests')}`);
   let requests = 0;
   let skipped = 0;
   for await (const text of readLines(path, progress)) {

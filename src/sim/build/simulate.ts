@@ -3,7 +3,7 @@
 import path from 'node:path';
 import { withGivenFiles } from '../../io/files/givenFiles.ts';
 import { formatCount } from '../../io/printing/text.ts';
-import { queueOrderNames, RANKED } from '../../runtime/batching/config.ts';
+import { plainOrderNames } from '../../runtime/batching/config.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import * as is from '../../runtime/kinds.ts';
@@ -113,8 +113,7 @@ export function simulationChoices(): Readonly<
     hardware: dataFileNames('hardware'),
     routing: routingPolicies.names,
     admission: admissionPolicies.names,
-    // the order by rank needs a policy that gives ranks
-    scheduler: queueOrderNames.filter((name) => name !== RANKED),
+    scheduler: plainOrderNames,
     eviction: evictionPolicyNames,
   };
 }

@@ -111,7 +111,8 @@ export class ClusterCore {
     control.addInstance(probeOf(instance), this.nowUs);
     const { observer } = this;
     const told = control.wantsCacheEvents;
-    if (told || observer.stored !== undefined || observer.removed !== undefined) {
+    const { stored, removed, moved } = observer;
+    if (told || stored !== undefined || removed !== undefined || moved !== undefined) {
       instance.engine.watchCache({
         stored: (tier, key) => {
           if (told) control.kvStored(number, tier, key, this.nowUs);
@@ -121,6 +122,7 @@ export class ClusterCore {
           if (told) control.kvRemoved(number, tier, key, this.nowUs);
           observer.removed?.(number, tier, key);
         },
+        ...(moved === undefined ? {} : { moved: (move) => observer.moved?.(number, move) }),
       });
     }
     return instance;

@@ -13,6 +13,7 @@ import type {
   Role,
   RoutingDecision,
 } from '../control/policy.ts';
+import type { BlockMove } from '../instance/engine.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import type { PromptKeys, SimRequest } from '../instance/simRequest.ts';
 import type { Timeline } from '../links/modeledDriver.ts';
@@ -174,6 +175,8 @@ export interface SimulationObserver {
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;
+  /** A block has come from one tier of the instance to another. Moves that began before somebody watched are left out. */
+  moved?(instance: number, move: BlockMove): void;
   /** An autoscaler changes the number of replicas. */
   scaled?(change: ScaleChange): void;
   /** A replica begins a phase of its life. */
@@ -212,6 +215,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('diverged'),
     ...tell('stored'),
     ...tell('removed'),
+    ...tell('moved'),
     ...tell('scaled'),
     ...tell('replica'),
     ...tell('ended'),

@@ -173,21 +173,22 @@ const firstPaths: readonly Path[] = [
   ...(['model', 'hardware', 'tp', 'pools.total', 'workload.preset', 'workload.rate'] as const),
   'workload.requests',
   ...(Object.keys(sizedTierKnobs) as Path[]),
+  'file',
 ];
 
 const rest = (table: object): readonly Path[] =>
   (Object.keys(table) as Path[]).filter((path) => !firstPaths.includes(path));
 
 export const knobGroups: readonly KnobGroup[] = [
-  { title: 'First of all', paths: firstPaths },
-  { title: 'Model and time', paths: rest(modelKnobs) },
-  { title: 'Memory and batches', paths: rest(memoryKnobs) },
-  { title: 'Instances and routing', paths: rest(clusterKnobs) },
-  { title: 'Gateway queue', paths: rest(gatewayKnobs) },
-  { title: 'Prefill and decode instances', paths: rest(handoffKnobs) },
+  { title: 'Common options', paths: firstPaths },
+  { title: 'Model and latency', paths: rest(modelKnobs) },
+  { title: 'KV memory and batching', paths: rest(memoryKnobs) },
+  { title: 'Cluster and routing', paths: rest(clusterKnobs) },
+  { title: 'Flow control', paths: rest(gatewayKnobs) },
+  { title: 'Disaggregated prefill and decode', paths: rest(handoffKnobs) },
   { title: 'Workload', paths: rest(workloadKnobs) },
-  { title: 'A whole deployment', paths: rest(fileKnobs) },
-  { title: 'Output', paths: rest(targetKnobs) },
+  { title: 'Deployment file', paths: rest(fileKnobs) },
+  { title: 'Output and goodput', paths: rest(targetKnobs) },
 ];
 
 //  The type of a description: the paths as nested fields.

@@ -24,7 +24,8 @@ import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
+import type { JobPriority } from '../../runtime/tables/jobTable.ts';
+import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { SideBlocks } from '../latency/kvLayout.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { type Flights, LinkModel, type LinkProfiles } from '../links/modeledDriver.ts';
@@ -115,6 +116,24 @@ export interface CacheListener {
   /** `key` is read during the call only. */
   stored(tier: number, key: Uint32Array): void;
   removed(tier: number, key: Uint32Array): void;
+  moved?(move: BlockMove): void;
+}
+
+/** A block that went from one tier of an instance to another. */
+export interface BlockMove {
+  readonly from: Tier;
+  readonly to: Tier;
+  readonly bytes: number;
+  /** Four words, which are read during the call only. */
+  readonly key: Uint32Array;
+  /** When the manager asked for it, and when it had arrived: time in which it waited for its link counts. */
+  readonly startUs: number;
+  readonly endUs: number;
+  readonly priority: JobPriority;
+  /** Whether it was evicted above; else a copy stayed there. */
+  readonly leaves: boolean;
+  /** Whether the shared tier had forgotten it, so that nothing came. */
+  readonly isMissing: boolean;
 }
 
 export interface InstanceEngine {

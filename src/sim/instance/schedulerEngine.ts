@@ -200,7 +200,8 @@ export class SchedulerEngine implements InstanceEngine {
     return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#driver.flights);
   }
 
-  watchCache({ stored, removed }: CacheListener): void {
+  watchCache({ stored, removed, moved }: CacheListener): void {
+    this.#driver.moved = moved ?? null;
     this.manager.listen({ ...this.#wakes, stored: (tier, { key }) => stored(tier, key), removed });
   }
 

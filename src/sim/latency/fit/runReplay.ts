@@ -19,6 +19,8 @@ export interface RequestTimes {
 export interface BatchLimits {
   readonly requests: number;
   readonly tokensPerStep: number;
+  /** Most tokens of one prompt in a step; as many as the step has unless set. */
+  readonly tokensPerPrompt?: number;
   /** Tokens of KV memory, in whole blocks; no limit unless set. */
   readonly kvTokens?: number;
   /** Tokens of a KV block; 16 unless set. */
@@ -65,6 +67,7 @@ export function replayRequests(
   );
   requireInteger('requests', limits.requests, 1);
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
+  if (limits.tokensPerPrompt !== undefined) requireInteger('tokensPerPrompt', limits.tokensPerPrompt, 1);
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
   const times: RequestTimes[] = new Array(requests.length);
   for (let replica = 0; replica < replicas; replica++)
@@ -84,6 +87,7 @@ function replayOne(
   stepped: StepSeen,
 ): void {
   const blockTokens = limits.blockTokens ?? 16;
+  const ofPrompt = limits.tokensPerPrompt ?? Number.POSITIVE_INFINITY;
   const capacity = Math.floor((limits.kvTokens ?? Number.POSITIVE_INFINITY) / blockTokens);
   const sums = new BatchSums(model.windowTokens);
   let free = capacity;
@@ -121,7 +125,7 @@ function replayOne(
     return true;
   };
   const wanted = (request: Running): number =>
-    Math.min(budget, Math.max(1, request.promptTokens - request.progressTokens));
+    Math.min(budget, ofPrompt, Math.max(1, request.promptTokens - request.progressTokens));
   const mayJoin = (): boolean =>
     running.length < limits.requests &&
     running.length < limits.tokensPerStep &&
