@@ -57,11 +57,11 @@ export {
 export { LogReader, LogWriter } from './runtime/log/decisionLog.ts';
 export { replayLog } from './runtime/log/replayer.ts';
 export type { ManagerConfig, TierSize } from './runtime/manager/config.ts';
-export { Counters } from './runtime/manager/counters.ts';
+export type { Counters } from './runtime/manager/counters.ts';
 export type { CachedBlock, Match, TierUsage } from './runtime/manager/lookup.ts';
 export { KVManager } from './runtime/manager/manager.ts';
 export type { OffloadChoice } from './runtime/manager/offloadPolicies.ts';
-export { BlockTable, Sequence } from './runtime/manager/sequence.ts';
+export { BlockTable, type Sequence } from './runtime/manager/sequence.ts';
 export { type KVBudget, type KVMetrics, kvBudget, kvMetrics } from './runtime/outputs.ts';
 export { loadOrRecompute } from './runtime/planning/loadOrRecompute.ts';
 export { JobPriority, type Place, type Transfer } from './runtime/tables/jobTable.ts';

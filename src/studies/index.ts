@@ -1,6 +1,6 @@
 /**
  * The door `tierkv/sim`: described deployments simulated, the cheapest one found, and the parts of the simulator: workloads,
- * models of latency, and simulations that run step by step. In a page it has `simulate` (src/sim/page.ts).
+ * models of latency, and simulations that run step by step. In a page it has `simulate`.
  */
 
 import '../requireNode.ts';

@@ -56,16 +56,21 @@ export function nameIn(file: string, name: string, read: (path: string) => strin
   const source = read(file);
   const declared = new RegExp(
     `^export (?:declare )?(?:abstract )?(?:async )?(function|class|const|let|interface|type|enum)\\*? ${name}\\b`,
-    'm',
-  ).exec(source);
-  if (declared !== null) {
-    const kind = kinds[declared[1] as keyof typeof kinds] ?? 'value';
-    return { name, kind, sentence: sentenceBefore(source.slice(0, declared.index)) };
-  }
-  for (const [, list, from] of source.matchAll(/^export (?:type )?\{([^}]*)\} from '([^']+)'/gm)) {
-    if (list.split(',').some((each) => each.trim().replace(/^type /, '') === name)) {
-      return nameIn(join(dirname(file), from), name, read);
-    }
+    'gm',
+  );
+  const found = [...source.matchAll(declared)].map((each) => ({
+    name,
+    kind: kinds[each[1] as keyof typeof kinds] ?? ('value' as const),
+    sentence: sentenceBefore(source.slice(0, each.index)),
+  }));
+  // a value and a type may have one name
+  if (found.length > 0) return found.find(({ kind }) => kind !== 'type') ?? found[0];
+  for (const [, ofTypes, list, from] of source.matchAll(/^export (type )?\{([^}]*)\} from '([^']+)'/gm)) {
+    const entry = list.split(',').find((each) => each.trim().replace(/^type /, '') === name);
+    if (entry === undefined) continue;
+    const declared = nameIn(join(dirname(file), from), name, read);
+    const isType = ofTypes !== undefined || entry.trim().startsWith('type ');
+    return isType ? { ...declared, kind: 'type' } : declared;
   }
   for (const [, from] of source.matchAll(/^export \* from '([^']+)'/gm)) {
     const inner = join(dirname(file), from);

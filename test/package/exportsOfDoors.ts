@@ -18,7 +18,7 @@ export const parts: readonly Parts[] = [
   {
     reason: 'Another export makes it: a user holds one, reads it, or names its type.',
     names: words(`
-      KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable JobCarrier CacheAllocation CachePage KVBlockDescriptor SimulationSnapshot BatchSums TokenReader CachePicture`),
+      KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable JobCarrier CacheAllocation CachePage KVBlockDescriptor SimulationSnapshot BatchSums FaultClock TokenReader CachePicture`),
   },
   {
     reason: 'An error, which must never throw another while it is made.',
@@ -43,7 +43,7 @@ export const takesAnything: Readonly<Record<string, string>> = {
   // a classifier of one's own has functions
   HotColdClassifier: `${optional} [object Map] [object Uint8Array] function`,
   ...Object.fromEntries(words('policyId').map((name) => [name, '[object Object]'])),
-  ...Object.fromEntries(words('hypervolume').map((name) => [name, '[object Array]'])),
+  ...Object.fromEntries(words('hypervolume formatStepRecords').map((name) => [name, '[object Array]'])),
   ...Object.fromEntries(words('requireReportTarget LogReader addTierName').map((name) => [name, 'text'])),
   ...Object.fromEntries(words('SeededRandom').map((name) => [name, numbers])),
 };
