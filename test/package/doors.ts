@@ -95,7 +95,7 @@ function sentenceBefore(before: string): string {
 
 /** Exported names of a module, by its text; `*` of another module are its names. */
 function namesOf(file: string): string[] {
-  const source = text(file).replaceAll(/\/\*.*?\*\/|\/\/.*$/gms, '');
+  const source = text(file).replaceAll(/\/\*.*?\*\/|\/\/[^\n]*/gs, '');
   const names: string[] = [];
   for (const [, list] of source.matchAll(/^export (?:type )?\{([^}]*)\}/gm)) {
     for (const each of list.split(',')) {

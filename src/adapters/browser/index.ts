@@ -50,7 +50,10 @@ function isOfFiles(error: unknown): boolean {
   return (code === 'TKV_LOCKED' || code === 'TKV_IO') && /^(nvme|dir)/.test(field);
 }
 
-/** @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files, TKV_CONFIG for options of Node */
+/**
+ * Opens a runtime in a page or a worker.
+ * @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files, TKV_CONFIG for options of Node
+ */
 export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRuntime> {
   checkInputs({ config }, { config: is.object() });
   for (const [name, why] of Object.entries(ofNode)) {
