@@ -56,6 +56,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./gateway.ts')).gatewayCommand(),
   },
   {
+    name: 'doctor',
+    summary: 'say which byte of a prompt broke a prefix cache, from recorded requests',
+    load: async () => (await import('./doctor.ts')).doctorCommand(),
+  },
+  {
     name: 'parity',
     summary: 'serve traffic for real, and compare it with its replay and its simulation',
     load: async () => (await import('./parity/command.ts')).parityCommand(),
@@ -143,6 +148,7 @@ export const examples: Readonly<Record<string, string>> = {
   gateway: 'gateway --backend a=http://127.0.0.1:8001 --backend b=http://127.0.0.1:8002 --policy mine.json',
   'gateway replay': 'gateway replay gateway.log',
   'gateway shadows': 'gateway shadows gateway.log',
+  doctor: 'doctor requests.jsonl --report doctor.html',
   parity: 'parity --num-requests 40 --report parity.html',
   'workload generate': 'workload generate --workload chatbot --rate 5 --num-requests 1000 --output chatbot',
   'workload describe':

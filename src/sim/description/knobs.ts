@@ -6,6 +6,7 @@
 
 import type { LatencyBackend } from '../latency/latencyNames.ts';
 import { type SizedTierName, sizedTierRows } from '../links/machineTiers.ts';
+import type { WorkloadRequest } from '../workload/request.ts';
 import type { SettingKind, ValueOf, WrittenOf } from './kinds.ts';
 import { clusterKnobs, gatewayKnobs, handoffKnobs } from './knobs/control.ts';
 import { memoryKnobs, modelKnobs } from './knobs/engine.ts';
@@ -19,7 +20,7 @@ export interface Knob extends SettingKind {
   readonly or?: string | number | boolean;
   /** Upstream's default, where that is another one. */
   readonly upstream?: string | number | boolean;
-  /** What `--no-FLAG` is for, where there is such an option. */
+  /** Help of `--no-FLAG`, where there is such an option. */
   readonly negated?: string;
   /** Another name of the option, which help leaves out. */
   readonly alias?: string;
@@ -31,6 +32,8 @@ export interface Knob extends SettingKind {
   readonly isLone?: true;
   /** Whether a value that ends with `.json` is the path of a file. */
   readonly isFile?: true;
+  /** What it makes of each request of a recorded trace: a setting that says this needs no other file. */
+  readonly shapes?: (request: WorkloadRequest, value: never) => WorkloadRequest;
   /** Names of what a run must have for it to have an effect (`needs.ts`). */
   readonly needs?: readonly string[];
 }

@@ -58,8 +58,8 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
 }
 
 /**
- * What tells the blocks of a trace from those of another one: its first row, and not where the file lies, since policies
- * that hash blocks would decide otherwise for a copy, and on another machine.
+ * A mark that tells the blocks of a trace from those of another one: its first row, and not where the file lies, since
+ * policies that hash blocks would decide otherwise for a copy, and on another machine.
  */
 export function blockSpace(first: Readonly<Record<string, unknown>>, fields: readonly string[]): string {
   return fnv1a64(JSON.stringify(fields.map((field) => [field, first[field] ?? null]))).toString(16);
@@ -228,6 +228,11 @@ const MAX_BLOCK_ID = 2 ** 31 - 1;
 /** Most different blocks of a trace, each of which is remembered with the block before it. */
 const maxBlocks = 2 ** 22;
 
+/** When a request arrives whose row has this time in milliseconds, perhaps with a fraction: in whole microseconds. */
+export function mooncakeArrivalUs(timestampMs: number): number {
+  return Math.round(timestampMs * 1000);
+}
+
 /** A row that holds all rules of the format. */
 interface MooncakeRow {
   readonly arrivalUs: number;
@@ -263,7 +268,7 @@ export class MooncakeRows {
     const arrivalUs = this.#taken.ordered(
       at,
       'timestamp',
-      at.withinTrace('timestamp', Math.round(at.number(row, 'timestamp', 0) * 1000)),
+      at.withinTrace('timestamp', mooncakeArrivalUs(at.number(row, 'timestamp', 0))),
       this.#previousUs,
     );
     const inputTokens = at.tokens(row, 'input_length');

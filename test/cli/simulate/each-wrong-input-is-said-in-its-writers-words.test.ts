@@ -135,6 +135,7 @@ const settings: readonly (readonly [option: string, field: string, key: string])
   ['--timeout', 'workload.timeoutS', '-'],
   ['--profile', 'workload.profile', '-'],
   ['--session-mode', '-', '-'],
+  ['--speedup', 'workload.speedup', '-'],
   ['--deployment', 'file', '-'],
   ['--set', 'set', '-'],
   ['--slo-ttft', 'targets.ttftMs', '-'],

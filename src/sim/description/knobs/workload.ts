@@ -2,6 +2,21 @@
  * Settings of what is served: the workload, its seeds and its end, the targets of goodput, and the file that describes a deployment.
  */
 
+import type { WorkloadRequest } from '../../workload/request.ts';
+
+/** A request as it comes `factor` times as soon; how long its user waits stays as it was. */
+export function atSpeed(request: WorkloadRequest, factor: number): WorkloadRequest {
+  const arrivalUs = Math.round(request.arrivalUs / factor);
+  const later = arrivalUs - request.arrivalUs;
+  const { deadlineUs, cancelUs = 0 } = request;
+  return {
+    ...request,
+    arrivalUs,
+    deadlineUs: deadlineUs === 0 ? 0 : deadlineUs + later,
+    ...(cancelUs === 0 ? {} : { cancelUs: cancelUs + later }),
+  };
+}
+
 /** The workload, its seeds and its end. */
 export const workloadKnobs = {
   'workload.preset': {
@@ -170,6 +185,16 @@ export const workloadKnobs = {
     about: 'load profile over time, as ramp:from=2,to=20,duration=600',
     kind: 'text',
     needs: ['specification'],
+  },
+  'workload.speedup': {
+    flags: '--speedup <x>',
+    about: 'factor by which the requests of a recorded trace arrive sooner, as in tierkv observe',
+    kind: 'number',
+    min: 1e-6,
+    max: 1e6,
+    or: 1,
+    needs: ['recorded'],
+    shapes: (request: WorkloadRequest, factor: number): WorkloadRequest => atSpeed(request, factor),
   },
   'workload.sessionMode': {
     flags: '--session-mode <name>',
