@@ -100,7 +100,7 @@ export function takeState(owner: Stateful): SavedState {
   return saver.saved;
 }
 
-/** The state that `takeState` gave, with its seal. @throws TKV_INPUT for a state that is no plain data */
+/** The state that `takeState` gave, with its seal. @throws TKV_INPUT for a state that is not plain data */
 export function sealed(state: SavedState): SavedState {
   return [sealOf(state, Infinity), ...state.slice(1)];
 }
