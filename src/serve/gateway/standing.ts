@@ -84,6 +84,8 @@ export interface HeldAttempt {
   readonly sentMs: number;
   /** When the last byte of its answer came; -1 before the first. */
   heardMs: number;
+  /** Whether the pool ended it: the silence behind that has counted against the server already. */
+  isGivenUp: boolean;
   /** Ends it, so that it is asked for elsewhere, or its client sees that it is cut. */
   readonly giveUp: (why: string) => void;
 }
