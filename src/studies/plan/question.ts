@@ -186,7 +186,7 @@ function requireWorkload(workload: PlanWorkload): void {
 function requireTargets(targets: PlanTargets): void {
   const all = Object.entries(targets ?? {});
   if (all.length === 0) {
-    throw configError('targets', 'is empty', 'Give one at least, such as ttft_p99=500ms.');
+    throw configError('targets', 'is empty', 'Give at least one, such as ttft_p99=500ms.');
   }
   for (const [figure, ms] of all) {
     requireFigure(figure, 'targets');
