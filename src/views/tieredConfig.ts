@@ -9,8 +9,13 @@ import type { OpenedTier } from '../backends/tierRow.ts';
 import type { TierOptions } from '../backends/tierRows.ts';
 import { adoptRecovered, storeIdentity } from '../embed/assembly.ts';
 import { DeviceKeeper } from '../embed/deviceKeeper.ts';
-import { classifierOptionsOf, classifierOptionsTable } from '../embed/hotColdClassifier.ts';
+import {
+  classifierOptionsOf,
+  classifierOptionsTable,
+  HotColdClassifier,
+} from '../embed/hotColdClassifier.ts';
 import { ManagerLoop } from '../embed/managerLoop.ts';
+import { checkMigratorOptions, type MigratorOptions } from '../embed/migrationPlan.ts';
 import {
   OpenParts,
   type OpenStores,
@@ -39,14 +44,9 @@ import {
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
 import { type Kinds, optionTable } from '../runtime/options.ts';
-import {
-  checkMigratorOptions,
-  HotColdClassifier,
-  type KVPoolConfig,
-  type MigratorOptions,
-  MultiGranularKVPool,
-  type UnitPlace,
-} from './index.ts';
+import type { UnitPlace } from './kvBlockDescriptor.ts';
+import { MultiGranularKVPool } from './multiGranularKVPool.ts';
+import type { KVPoolConfig } from './poolConfig.ts';
 import { resolvePoolConfig } from './poolConfig.ts';
 
 export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
@@ -80,7 +80,7 @@ const tierConfigTable = optionTable(
 );
 
 /** A link as `tierkv calibrate` writes it, or `parseLinkCalibration` reads it. */
-export interface CalibratedLink {
+interface CalibratedLink {
   readonly baseLatencyUs: number;
   readonly bandwidthBytesPerS: number;
   readonly delayUs?: number;

@@ -58,6 +58,8 @@ export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   readonly report?: ((turn: PrefixTurn) => void) | undefined;
   /** Receives lines that a person should see. */
   readonly notice?: ((line: string) => void) | undefined;
+  /** In a page alone, as for `openInBrowser`; refused in Node. There `weights` are addresses. */
+  readonly filesElse?: 'fail' | 'without';
 }
 
 const settingTable = optionTable({
@@ -96,7 +98,7 @@ const cacheTable = optionTable(
     transformers: is.optional(is.passed()),
     report: is.optional(is.func()),
     notice: is.optional(is.func()),
-  } satisfies Kinds<Omit<PrefixCacheOptions, keyof OwnRuntime>>,
+  } satisfies Kinds<Omit<PrefixCacheOptions, keyof OwnRuntime | 'filesElse'>>,
   'TKV_CONFIG',
 );
 

@@ -22,7 +22,7 @@ import {
   loadLibc,
 } from './posix.ts';
 
-export interface ArenaOptions {
+interface ArenaOptions {
   /** Sizes of the chunks in bytes. Each is a buffer of at least that size that starts at a page boundary. */
   readonly chunkBytes: readonly number[];
   /** Whether to populate and lock the pages now; false for scratch memory. Default true. */
@@ -43,7 +43,7 @@ const arenaOptionsTable = optionTable(
   'TKV_CONFIG',
 );
 
-export interface ArenaFacts {
+interface ArenaFacts {
   readonly bytes: number;
   readonly pageAligned: boolean;
   readonly populated: boolean;

@@ -8,7 +8,7 @@ import { configError, described, requireInteger, TierKVError } from '../../runti
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { tierLinks } from '../../runtime/tier/tier.ts';
-import { watchRuntime } from '../metrics/index.ts';
+import { watchRuntime } from '../metrics/watch.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
@@ -116,7 +116,7 @@ export async function logDashboard(
   };
 }
 
-export interface FollowOptions extends DashboardOptions {
+interface FollowOptions extends DashboardOptions {
   /** Told once, when no more is taken: with the error of a log that is damaged, without one at its end. */
   readonly onEnd?: ((error?: unknown) => void) | undefined;
 }
@@ -222,7 +222,7 @@ function handled(
 
 // A server of its own.
 
-export interface ListenOptions {
+interface ListenOptions {
   readonly host: string;
   readonly port: number;
 }

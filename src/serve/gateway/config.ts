@@ -48,7 +48,6 @@ const limitsTable = optionTable(
   } satisfies Kinds<Partial<GatewayLimits>>,
   'TKV_CONFIG',
 );
-export const defaultLimits: GatewayLimits = limitsTable.read({}, 'limits');
 
 /** Configuration of a `Gateway`: servers, policies, limits and tenants. */
 export interface GatewayConfig {

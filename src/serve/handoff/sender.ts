@@ -85,7 +85,7 @@ const CREDITS_MAX = 1024;
 type Checked = ReturnType<typeof optionsTable.read>;
 
 /** Offers by how they ended. */
-export interface SenderCounts {
+interface SenderCounts {
   offered: number;
   /** Every block was taken. */
   handedOff: number;

@@ -110,7 +110,7 @@ const kvPublisherOptionsTable = optionTable(
   'TKV_CONFIG',
 );
 
-export interface KVPublisherCounts {
+interface KVPublisherCounts {
   /** Messages published. */
   readonly batches: number;
   /** Events in them. */

@@ -57,7 +57,7 @@ const kvSubscriptionOptionsTable = optionTable(
   'TKV_CONFIG',
 );
 
-export interface KVSubscriptionCounts extends OrderCounts {
+interface KVSubscriptionCounts extends OrderCounts {
   /** Messages that were handed to the reader. */
   readonly batches: number;
   /** Events in them. */
