@@ -67,8 +67,12 @@ export interface TierDevice {
 export interface DurableTier {
   /** Blocks that it holds since an earlier run, least recently used first. */
   records(): readonly AdoptedBlock[];
-  /** Fulfilled when all blocks whose writing has ended are durable. @throws TKV_IO */
-  save(): Promise<void>;
+  /**
+   * Fulfilled when all blocks whose writing has ended are durable, and each was read back once since it was written.
+   * @returns places that turned out not to hold what was written there: they hold nothing from now on
+   * @throws TKV_IO
+   */
+  save(): Promise<readonly SlotPlace[]>;
   /** What was kept with the blocks (`noteOf`). */
   readonly notes: TierNotes;
 }

@@ -115,8 +115,9 @@ export async function openFiles(
     durable: {
       records: () => store.records(),
       async save() {
-        await store.sync();
+        const damaged = await store.prove();
         await store.requireInPlace();
+        return damaged;
       },
       notes: {
         missing: store.hasNotes

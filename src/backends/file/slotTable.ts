@@ -220,6 +220,8 @@ export class RegionMarks {
    * state never overwrites a newer one.
    */
   readonly #writes: Map<number, SharedRun> = new Map();
+  /** How often what was written came to count as not written. */
+  #forgotten = 0;
   #epoch: number;
 
   constructor(file: DataFile, geometry: IndexGeometry, store: Digest, epoch: number) {
@@ -286,6 +288,12 @@ export class RegionMarks {
     return this.writeAll();
   }
 
+  /** What was written may not be in the file: it is written again before the next write to its regions. */
+  forgetWritten(): void {
+    this.#written = new RegionBits();
+    this.#forgotten++;
+  }
+
   /** Writes every MARK block that differs from the file. */
   async writeAll(): Promise<void> {
     const blocks = new Set<number>();
@@ -310,10 +318,11 @@ export class RegionMarks {
    */
   async #write(block: number): Promise<void> {
     const epoch = this.#epoch;
+    const forgotten = this.#forgotten;
     const words = this.#wanted.block(block);
     sealBlock(words, BlockKind.MARK, block, this.#store, epoch);
     await this.#file.writev([bytesOf(words)], blockOffset(this.#geometry, epoch, BlockKind.MARK, block));
-    if (epoch === this.#epoch) this.#written.addBlock(block, words);
+    if (epoch === this.#epoch && forgotten === this.#forgotten) this.#written.addBlock(block, words);
   }
 }
 

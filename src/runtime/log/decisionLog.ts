@@ -140,6 +140,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.FOUND]: [3, true],
   [InputOp.ADMIT]: [5, true],
   [InputOp.SAVE]: [2, true],
+  [InputOp.DAMAGED]: [3, false],
 };
 
 export class LogReader {

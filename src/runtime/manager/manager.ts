@@ -47,6 +47,7 @@ import {
   detach,
   fastestIncoming,
   finish,
+  foundDamaged,
   loadEnded,
   releaseBlock,
   tellOverdue,
@@ -914,6 +915,24 @@ export class KVManager {
     const answer = saveContent(core, core.contents.index.find(key, 0), position, replaces);
     this.#end();
     return answer;
+  }
+
+  /**
+   * The store of the tier at `position`, below HBM, has found that the place does not hold the bytes that were written there:
+   * lookups find the block there no more. @returns whether they did
+   */
+  damaged(position: number, slot: number, generation: number, nowUs: number): boolean {
+    const core = this.#core;
+    requireInteger('position', position, 1, core.tiers - 1);
+    requireInteger('slot', slot, 0, core.pools[position].shape.slotLimit - 1);
+    this.#now(nowUs, InputOp.DAMAGED);
+    core.sink?.input(InputOp.DAMAGED, nowUs, [position, slot, generation]);
+    const replica = core.replicas.base[position] + slot;
+    const isThere = replica < core.replicas.rows && core.generationOf(replica) === generation;
+    const isFound = isThere && core.replicas.state[replica] === ReplicaState.READY;
+    if (isFound) foundDamaged(core, replica, Outcome.CORRUPT);
+    this.#end();
+    return isFound;
   }
 
   /**

@@ -10,7 +10,7 @@
 
 import { configError } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
-import { JobKind, JobPriority } from '../tables/jobTable.ts';
+import { JobKind, JobPriority, Leaving } from '../tables/jobTable.ts';
 import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { claim, letGo, stopWaitingBelow } from './jobs.ts';
@@ -48,8 +48,9 @@ export function isKept(core: Core, replica: number, tier: number): boolean {
  * Evicts one cached replica: down to another tier, or out.
  * @param patient whether it may wait for a tier below that is behind, because a caller asked for the
  * eviction; otherwise it is dropped
+ * @param isForced whether others need its room: without, it goes only where the tier below has read back what it wrote
  */
-export function evict(core: Core, victim: number, tier: number, patient = false): void {
+export function evict(core: Core, victim: number, tier: number, patient = false, isForced = true): void {
   const { replicas, counters } = core;
   core.logReplica(DecisionOp.EVICT, victim);
   counters.evictions[tier]++;
@@ -64,7 +65,7 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
     : -1;
   // A copy further down does not keep it from the next tier: what was just used is to be near, not on disk.
   const goesDown = lower !== -1 && !hasCopyIn(core, content, lower);
-  if (!goesDown || !demote(core, victim, tier, lower, patient)) {
+  if (!goesDown || !demote(core, victim, tier, lower, patient, isForced)) {
     if (hasOtherCopy(core, content, victim, tier)) unpublish(core, victim, tier);
     else drop(core, victim, tier, sizeClass);
   }
@@ -132,10 +133,11 @@ function hasCopyIn(core: Core, content: number, tier: number): boolean {
   return core.readyIn(content, tier) !== -1 || core.incomingTo(content, tier) !== -1;
 }
 
-/** The next lower tier that would take a block evicted from `tier`, or -1. */
+/** The next lower tier that would take a block evicted from `tier`, or -1. One that refuses what comes is passed over. */
 function lowerTierFor(core: Core, tier: number, sizeClass: number, owner: number, patient: boolean): number {
   if (!patient && isBehind(core, tier, sizeClass)) return -1;
   for (let lower = tier + 1; lower < core.tiers; lower++) {
+    if (!patient && !core.takers[lower].takes(core.nowUs)) continue;
     if (accepts(core, lower, sizeClass, owner, patient)) return lower;
   }
   return -1;
@@ -189,13 +191,21 @@ export function affords(core: Core, tier: number, sizeClass: number): boolean {
  * Sends an evicted replica down: it is found no more where it lies, and gives its slot back once it has
  * arrived.
  */
-function demote(core: Core, victim: number, tier: number, lower: number, patient: boolean): boolean {
+function demote(
+  core: Core,
+  victim: number,
+  tier: number,
+  lower: number,
+  patient: boolean,
+  isForced: boolean,
+): boolean {
   const content = core.replicas.content[victim];
   const row = createDemotion(core, content, victim, lower, JobPriority.WRITE_THROUGH);
   if (row === -1) return false;
   core.observer?.demoted?.(content, tier, lower);
   core.unpublish(victim);
-  core.jobs.leaving[row] = 1;
+  core.jobs.leaving[row] = Leaving.WHOLE;
+  core.jobs.proves[row] = isForced ? 0 : 1;
   core.jobs.madeAtUs[row] = core.nowUs;
   core.paces[tier].began(core.jobs.idOf(row));
   core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
@@ -224,6 +234,7 @@ export function createDemotion(
   replicas.readers[source]++;
   contents.hold(content);
   core.addIncoming(content, row);
+  core.takers[lower].began(core.nowUs);
   counters.demotions[replicas.tierOf(source)]++;
   const bytes = core.unitBytes(sizeClass);
   counters.writtenBytes[lower] += bytes;
@@ -368,7 +379,7 @@ function trim(core: Core, tier: number, share: number): void {
   while (core.residentBytes[tier] > limit) {
     const victim = victimFor(core, tier, -1, 0);
     if (victim === -1 || core.policy.keeps(victim) || !canMoveDown(core, victim, tier)) return;
-    evict(core, victim, tier);
+    evict(core, victim, tier, false, false);
   }
 }
 
@@ -390,7 +401,11 @@ function copyDown(core: Core, replica: number, tier: number): void {
   if (hasLowerCopy(core, content, tier)) return;
   const owner = core.contents.owner[content];
   const lower = lowerTierFor(core, tier, core.sizeClassOf(replica, tier), owner, false);
-  if (lower === -1) return;
+  if (lower === -1) {
+    const isRefused = !core.takers[tier + 1].takes(core.nowUs);
+    if (isRefused && core.copiesEagerly[tier] === 1) core.deferred.unsent[tier].add(replica);
+    return;
+  }
   const row = createDemotion(core, content, replica, lower, JobPriority.WRITE_THROUGH);
   if (row === -1) return;
   makeRoom(core, lower, 0, owner);
