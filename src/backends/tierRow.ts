@@ -154,10 +154,33 @@ export interface TierRow<Options> {
   check(options: Options): void;
   /** undefined: the tier is off. */
   wish(options: Options): TierWish | undefined;
+  /**
+   * Bytes that so many pages take of the tier's size, where headers, padding and indexes count against it too. More pages take
+   * more. Default: the pages alone.
+   */
+  bytesOf?(pages: number, pageBytes: number, unitBytes: readonly number[]): number;
   /** That the machine can hold it, before anything is opened. @throws TKV_CONFIG naming `NAME.capacityBytes` */
   requireRoom?(bytes: number, options: Options): Promise<void>;
   /** @throws {TierKVError} when the store cannot be had; nothing stays open then */
   open(request: TierRequest<Options>): Promise<OpenedTier>;
+}
+
+/** Bytes of pages for which a tier of the row has room within `bytes`; all of them where nothing else takes room there. */
+export function roomWithin(
+  row: Pick<TierRow<never>, 'bytesOf'>,
+  bytes: number,
+  pageBytes: number,
+  unitBytes: readonly number[],
+): number {
+  if (row.bytesOf === undefined) return bytes;
+  let pages = 0;
+  let most = Math.floor(bytes / pageBytes);
+  while (pages < most) {
+    const middle = pages + Math.ceil((most - pages) / 2);
+    if (row.bytesOf(middle, pageBytes, unitBytes) <= bytes) pages = middle;
+    else most = middle - 1;
+  }
+  return pages * pageBytes;
 }
 
 /** What only a device has was asked of a runtime without one. */
