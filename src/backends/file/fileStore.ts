@@ -31,6 +31,7 @@ import { closedStore, NoteReader } from './noteReader.ts';
 import {
   BLOCKS_NAME,
   checkedOptions,
+  describeWarm,
   type FileStoreOptions,
   type FileStoreSettings,
   INDEX_NAME,
@@ -163,21 +164,7 @@ export class FileStore implements TierStore {
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
     if (table === undefined) return [];
-    const entries = Array.from(table.byLastUse(), (slot) => table.entry(slot));
-    const byKey = new Map(entries.map((entry) => [entry.key.join(), entry]));
-    const taken = new Set<SlotEntry>();
-    const ordered: SlotEntry[] = [];
-    for (const latest of entries.reverse()) {
-      const chain: SlotEntry[] = [];
-      let next: SlotEntry | undefined = latest;
-      while (next !== undefined && !taken.has(next)) {
-        chain.push(next);
-        taken.add(next);
-        next = next.parent && byKey.get(next.parent.join());
-      }
-      ordered.push(...chain.reverse());
-    }
-    return ordered.reverse();
+    return table.chainsByLastUse();
   }
 
   /** Whether records can have notes: those of a store that an older tierkv made cannot. */
@@ -291,24 +278,6 @@ export class FileStore implements TierStore {
     await Promise.race([closed, patience.promise]);
     stop();
   }
-}
-
-/** Facts about the start and the index. */
-function describeWarm({ warm, recovered, isNew }: OpenedFile): Record<string, string | number | boolean> {
-  if (warm === undefined || recovered === undefined) return { restart: 'empty' };
-  return {
-    restart: 'warm',
-    recoveredFrom: isNew
-      ? 'nothing: the store is new'
-      : recovered.indexProblem === ''
-        ? 'checkpoint'
-        : `all records: ${recovered.indexProblem}`,
-    recoveredClosed: recovered.closed,
-    recoveryReadBytes: recovered.bytesRead,
-    recoveryReadRegions: recovered.regionsRead,
-    recoveryLeftovers: recovered.leftovers.length,
-    ...warm.describe(),
-  };
 }
 
 // Takes items through the store. An item's slot stays locked until the item ends, and each item ends once:

@@ -141,6 +141,25 @@ export class SlotTable {
     return slots.sort((a, b) => lastUse(a) - lastUse(b) || this.sequenceOf(a) - this.sequenceOf(b));
   }
 
+  /** Records, least recently used first. A block comes after all that continue it: it was used whenever they were. */
+  chainsByLastUse(): SlotEntry[] {
+    const entries = Array.from(this.byLastUse(), (slot) => this.entry(slot));
+    const byKey = new Map(entries.map((entry) => [entry.key.join(), entry]));
+    const taken = new Set<SlotEntry>();
+    const ordered: SlotEntry[] = [];
+    for (const latest of entries.reverse()) {
+      const chain: SlotEntry[] = [];
+      let next: SlotEntry | undefined = latest;
+      while (next !== undefined && !taken.has(next)) {
+        chain.push(next);
+        taken.add(next);
+        next = next.parent && byKey.get(next.parent.join());
+      }
+      ordered.push(...chain.reverse());
+    }
+    return ordered.reverse();
+  }
+
   isStale(block: number, half: number): boolean {
     return (this.#stale[block] & (1 << half)) !== 0;
   }

@@ -26,7 +26,7 @@ import {
   setIncomingResident,
   stopWaitingBelow,
 } from './jobs.ts';
-import { accepts, affords, createDemotion, giveUp, isKept, makeRoom, roomForSaved } from './residency.ts';
+import { accepts, createDemotion, giveUp, isKept, makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**
@@ -402,47 +402,6 @@ export function giveUpAbove(core: Core, content: number, tier: number): void {
     if (position < tier && replicas.evictable[replica] === 1) giveUp(core, replica, position);
     replica = next;
   }
-}
-
-/**
- *   started   a job copies it there
- *   there     the tier has it
- *   pending   a job was bringing it there already
- *   moving    it is on its way between tiers above: ask again when it has arrived
- *   absent    no tier above has it
- *   full      the tier has no room for it
- *   busy      no slot or no job is free now, and one may be when a transfer has ended
- *   declined  the tier's write budget does not pay for it
- */
-const saveAnswers = ['started', 'there', 'pending', 'moving', 'absent', 'full', 'busy', 'declined'] as const;
-export type SaveAnswer = (typeof saveAnswers)[number];
-
-/**
- * Copies the content to a lower tier, straight from the fastest tier above that has it. Its source stays as it is.
- * Nothing leaves the tier for it before it has arrived, so that a write that fails loses nothing: `replaces` needs a free
- * slot beside the tier's capacity.
- */
-export function saveContent(core: Core, content: number, tier: number, replaces: boolean): SaveAnswer {
-  if (content === -1) return 'absent';
-  if (core.readyIn(content, tier) !== -1) return 'there';
-  if (core.incomingTo(content, tier) !== -1) return 'pending';
-  const source = core.fastestReady(content, TOP);
-  if (source === -1 || core.replicas.tierOf(source) > tier) {
-    const arriving = fastestIncoming(core, content);
-    return arriving !== -1 && arriving < tier ? 'moving' : 'absent';
-  }
-  const sizeClass = core.contents.sizeClass[content];
-  const room = roomForSaved(core, tier, sizeClass);
-  if (room === 'none' || (room === 'replacing' && !replaces)) return 'full';
-  if (!affords(core, tier, sizeClass)) return 'declined';
-  if (core.claims[tier].size > 0 || core.pools[tier].freeSlots(sizeClass) === 0) return 'busy';
-  const row = createDemotion(core, content, source, tier, JobPriority.SAVE);
-  if (row === -1) return 'busy';
-  core.jobs.proves[row] = 1;
-  // What replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
-  if (room === 'replacing') core.setJobResident(row, 0);
-  claim(core, row);
-  return 'started';
 }
 
 // How blocks enter a table: found and pinned to their content, opened for writes and sealed, or copied within HBM.

@@ -31,8 +31,6 @@ import {
   moveContent,
   openBlock,
   prefetchContent,
-  type SaveAnswer,
-  saveContent,
   sealBlock,
   speculativeBytes,
 } from './blocks.ts';
@@ -81,7 +79,16 @@ import {
 } from './loss.ts';
 import { type ManagerObserver, observersAsOne } from './observer.ts';
 import type { Openings } from './openings.ts';
-import { evict, holdersIn, keepBlockIn, requireQuotaFits, sendDown, setQuota } from './residency.ts';
+import {
+  evict,
+  holdersIn,
+  keepBlockIn,
+  requireQuotaFits,
+  type SaveAnswer,
+  saveContent,
+  sendDown,
+  setQuota,
+} from './residency.ts';
 import {
   Entry,
   LoadedBlock,

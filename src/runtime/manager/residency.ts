@@ -13,7 +13,7 @@ import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobPriority, Leaving } from '../tables/jobTable.ts';
 import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
-import { claim, letGo, stopWaitingBelow } from './jobs.ts';
+import { claim, fastestIncoming, letGo, stopWaitingBelow } from './jobs.ts';
 import type { ResolvedOffload } from './offloadPolicies.ts';
 import { OwnerQuotas } from './ownerQuotas.ts';
 import { Entry, type Sequence, type SequenceId } from './sequence.ts';
@@ -173,16 +173,7 @@ export function accepts(core: Core, tier: number, sizeClass: number, owner: numb
   return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);
 }
 
-/** Whether the tier has room for one more block, or would have if a cached block that no quota protects gave way. */
-export function roomForSaved(core: Core, tier: number, sizeClass: number): 'free' | 'replacing' | 'none' {
-  const bytes = core.unitBytes(sizeClass);
-  const capacityBytes = core.capacityBytes[tier];
-  if (core.residentBytes[tier] + bytes <= capacityBytes) return 'free';
-  const kept = core.residentBytes[tier] - core.cachedBytes[tier] + (core.quotas?.protectedBytes(tier) ?? 0);
-  return kept + bytes <= capacityBytes ? 'replacing' : 'none';
-}
-
-export function affords(core: Core, tier: number, sizeClass: number): boolean {
+function affords(core: Core, tier: number, sizeClass: number): boolean {
   const budget = core.writeBudgets[tier];
   return budget === null || budget.canPay(core.unitBytes(sizeClass), core.nowUs);
 }
@@ -241,6 +232,58 @@ export function createDemotion(
   core.writeBudgets[lower]?.pay(bytes);
   core.setJobResident(row, 1);
   return row;
+}
+
+// Copies that a caller waits for to be durable.
+
+/**
+ *   started   a job copies it there
+ *   there     the tier has it
+ *   pending   a job was bringing it there already
+ *   moving    it is on its way between tiers above: ask again when it has arrived
+ *   absent    no tier above has it
+ *   full      the tier has no room for it
+ *   busy      no slot or no job is free now, and one may be when a transfer has ended
+ *   declined  the tier's write budget does not pay for it
+ */
+const saveAnswers = ['started', 'there', 'pending', 'moving', 'absent', 'full', 'busy', 'declined'] as const;
+export type SaveAnswer = (typeof saveAnswers)[number];
+
+/**
+ * Copies the content to a lower tier, straight from the fastest tier above that has it. Its source stays as it is.
+ * Nothing leaves the tier for it before it has arrived, so that a write that fails loses nothing: `replaces` needs a free
+ * slot beside the tier's capacity.
+ */
+export function saveContent(core: Core, content: number, tier: number, replaces: boolean): SaveAnswer {
+  if (content === -1) return 'absent';
+  if (core.readyIn(content, tier) !== -1) return 'there';
+  if (core.incomingTo(content, tier) !== -1) return 'pending';
+  const source = core.fastestReady(content, TOP);
+  if (source === -1 || core.replicas.tierOf(source) > tier) {
+    const arriving = fastestIncoming(core, content);
+    return arriving !== -1 && arriving < tier ? 'moving' : 'absent';
+  }
+  const sizeClass = core.contents.sizeClass[content];
+  const room = roomForSaved(core, tier, sizeClass);
+  if (room === 'none' || (room === 'replacing' && !replaces)) return 'full';
+  if (!affords(core, tier, sizeClass)) return 'declined';
+  if (core.claims[tier].size > 0 || core.pools[tier].freeSlots(sizeClass) === 0) return 'busy';
+  const row = createDemotion(core, content, source, tier, JobPriority.SAVE);
+  if (row === -1) return 'busy';
+  core.jobs.proves[row] = 1;
+  // What replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
+  if (room === 'replacing') core.setJobResident(row, 0);
+  claim(core, row);
+  return 'started';
+}
+
+/** Whether the tier has room for one more block, or would have if a cached block that no quota protects gave way. */
+function roomForSaved(core: Core, tier: number, sizeClass: number): 'free' | 'replacing' | 'none' {
+  const bytes = core.unitBytes(sizeClass);
+  const capacityBytes = core.capacityBytes[tier];
+  if (core.residentBytes[tier] + bytes <= capacityBytes) return 'free';
+  const kept = core.residentBytes[tier] - core.cachedBytes[tier] + (core.quotas?.protectedBytes(tier) ?? 0);
+  return kept + bytes <= capacityBytes ? 'replacing' : 'none';
 }
 
 /**
