@@ -45,6 +45,9 @@ export {
 } from './embed/scheduler.ts';
 export type { KVSequence, PrefillPart } from './embed/sequenceState.ts';
 export type { OpenStores, StoreConfig } from './embed/stores.ts';
+export { type ErrorCode, type ErrorFacts, TierKVError } from './runtime/errors.ts';
+export { type KVLayout, kvLayout } from './runtime/geometry/layout.ts';
+export type { KeyElements, RequestExtra, RequestExtras } from './runtime/keys/keyChain.ts';
 export {
   type CalibratedLink,
   type StorageBackend,
@@ -53,8 +56,5 @@ export {
   storageTiers,
   type TierConfig,
   type TieredStorageConfig,
-} from './embed/tieredConfig.ts';
-export { type StorageTierUsage, TieredKVStorage } from './embed/tieredKVStorage.ts';
-export { type ErrorCode, type ErrorFacts, TierKVError } from './runtime/errors.ts';
-export { type KVLayout, kvLayout } from './runtime/geometry/layout.ts';
-export type { KeyElements, RequestExtra, RequestExtras } from './runtime/keys/keyChain.ts';
+} from './views/tieredConfig.ts';
+export { type StorageTierUsage, TieredKVStorage } from './views/tieredKVStorage.ts';

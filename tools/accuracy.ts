@@ -6,7 +6,7 @@
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { latencyDataFile, readText } from '../src/io/files/dataFiles.ts';
+import { latencyDataFile, readText } from '../src/sim/build/dataFiles.ts';
 import { accuracyOf, accuracyPage, capacityRows, runsOf, stepRows } from './accuracyPage.ts';
 import { loggedFigures, servedTokens } from './publicFigures.ts';
 

@@ -7,14 +7,14 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
+import { TierKVError } from '../src/runtime/errors.ts';
 import {
   latencyDataFile,
   loadCoefficients,
   loadHardware,
   loadModel,
   readText,
-} from '../src/io/files/dataFiles.ts';
-import { TierKVError } from '../src/runtime/errors.ts';
+} from '../src/sim/build/dataFiles.ts';
 import { type ComparedValue, compareTimes } from '../src/sim/fitting/comparison.ts';
 import { measuredRun, type ServedBy } from '../src/sim/fitting/fitRequests.ts';
 import type { CalibratedCoefficients } from '../src/sim/latency/calibrated.ts';

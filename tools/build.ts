@@ -34,14 +34,10 @@ const out = resolve(values.out);
 interface Manifest {
   readonly exports: Readonly<Record<string, string | { readonly default: string }>>;
   readonly bin: Readonly<Record<string, string>>;
-  readonly optionalDependencies: Readonly<Record<string, string>>;
   readonly peerDependencies: Readonly<Record<string, string>>;
 }
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Manifest;
-const mayBeAbsent = [
-  ...Object.keys(manifest.optionalDependencies),
-  ...Object.keys(manifest.peerDependencies),
-];
+const mayBeAbsent = Object.keys(manifest.peerDependencies);
 
 /** `sim/index` of `./dist/sim/index.js`: the name below `src`, without extension. */
 const nameOf = (file: string): string => /^(?:\.\/)?dist\/(.+)\.js$/.exec(file)![1];

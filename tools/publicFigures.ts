@@ -4,9 +4,10 @@
  * `seen` showed a rule of `engineMemory`; to the others, and to all times, nothing was fitted.
  */
 
-import { loadCoefficients, loadHardware, loadModel } from '../src/io/files/dataFiles.ts';
 import { inputError } from '../src/runtime/errors.ts';
-import { requireShapes } from '../src/runtime/options.ts';
+import * as is from '../src/runtime/kinds.ts';
+import { checkInputs } from '../src/runtime/options.ts';
+import { loadCoefficients, loadHardware, loadModel } from '../src/sim/build/dataFiles.ts';
 import { engineMemory, layerKvBytesPerToken } from '../src/sim/latency/engineMemory.ts';
 import { kvLayout } from '../src/sim/latency/kvLayout.ts';
 import { BatchSums } from '../src/sim/latency/latencyModel.ts';
@@ -60,7 +61,7 @@ function tokensIn(model: ModelConfig, tp: number, gib: number): number {
 
 /** @param text of data/latency/vllm-logs.csv */
 export function loggedFigures(text: string): LoggedFigure[] {
-  requireShapes({ text }, { text: 'text' });
+  checkInputs({ text }, { text: is.text() });
   return rowsOf(text).map((row): LoggedFigure => {
     const model = modelOf(row.model, row.weight_bytes);
     const tp = Number(row.tp);
@@ -103,7 +104,7 @@ function figureOf(row: Readonly<Record<string, string>>, model: ModelConfig, tp:
  * @param text of data/latency/served-tokens.csv
  */
 export function servedTokens(text: string): ServedTokens[] {
-  requireShapes({ text }, { text: 'text' });
+  checkInputs({ text }, { text: is.text() });
   const coefficients = loadCoefficients('calibrated', loadHardware('H100'), undefined);
   return rowsOf(text).map((row): ServedTokens => {
     const model = modelOf(row.model, row.weight_bytes);

@@ -72,7 +72,7 @@ async function measure(withDisk: boolean): Promise<{ begin: number[]; seal: numb
         kv.release(sequence);
       }
     }
-    return { begin, seal, demotions: kv.manager.counters.demotions[1] };
+    return { begin, seal, demotions: kv.manager.inspect.counters.demotions[1] };
   } finally {
     await kv.close();
     rmSync(dir, { recursive: true });

@@ -184,7 +184,7 @@ function plan(link: Link, tokens: number): number[] {
   const compute = scheduler.computeEstimate;
   if (compute === undefined) return [Number.NaN, Number.NaN, Number.NaN];
   const left = { blocks: tokens / blockTokens, blockTokens, blockBytes, computedTokens: 0 };
-  const load = kv.manager.linkEstimate(link === 'nvme' ? 2 : 1, kv.nowUs());
+  const load = kv.manager.inspect.linkEstimate(link === 'nvme' ? 2 : 1, kv.nowUs());
   const ends = [
     planOf(0, left, compute, load),
     planOf(left.blocks, left, compute, load),

@@ -14,7 +14,8 @@
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { openPolicy } from '../../src/policy/evaluate/openPolicy.ts';
-import { type BoundBundle, bindBundle } from '../../src/policy/evolve/binding/bind.ts';
+import { bindBundle } from '../../src/policy/evolve/binding/bind.ts';
+import type { BoundPolicies } from '../../src/sim/build/built.ts';
 import { engineHardware, engineSetup } from '../../src/sim/build/engineSettings.ts';
 import { openSimulation } from '../../src/sim/build/workloadSettings.ts';
 import { PolicyControlPlane } from '../../src/sim/control/plane.ts';
@@ -47,7 +48,7 @@ const files: Readonly<Record<string, string>> = {
 };
 
 /** Undefined for the policies by name. */
-async function bundleOf(name: string, way: string | undefined): Promise<BoundBundle | undefined> {
+async function bundleOf(name: string, way: string | undefined): Promise<BoundPolicies | undefined> {
   if (way === undefined) return undefined;
   const endings: Readonly<Record<string, string>> = {
     data: 'bundles/$.json',
@@ -83,7 +84,7 @@ function scoreOf(
   seed: string,
   latencyModel: string,
   routing: PolicyChoice,
-  bundle: BoundBundle | undefined,
+  bundle: BoundPolicies | undefined,
 ): number {
   const asked = deploymentFor(file, seed, latencyModel);
   const machine = engineHardware(asked);

@@ -81,7 +81,7 @@ async function answer(engine: Engine, { id, text, maxTokens }: ChatQuestion): Pr
   const { kv } = engine.cache;
   const { manager } = kv;
   const tiers = [...kv.stores.tiers.keys()];
-  const before = [...manager.counters.hits];
+  const before = [...manager.inspect.counters.hits];
   const answered = engine.submit({
     prompt: engine.tokenizer.encode(text, true),
     tenant: 'page',
@@ -92,7 +92,9 @@ async function answer(engine: Engine, { id, text, maxTokens }: ChatQuestion): Pr
   });
   for await (const piece of answered) send({ id, piece });
   if (answered.failure !== undefined) throw new Error(answered.failure.message);
-  const found = Object.fromEntries(tiers.map((tier, i) => [tier, manager.counters.hits[i] - before[i]]));
+  const found = Object.fromEntries(
+    tiers.map((tier, i) => [tier, manager.inspect.counters.hits[i] - before[i]]),
+  );
   const { arrivedMs, firstTokenMs } = answered.times;
   send({
     id,
@@ -116,7 +118,7 @@ addEventListener('message', async ({ data }: MessageEvent<ChatStart | ChatQuesti
       const { kv } = (await engine).cache;
       const tiers = [...kv.stores.tiers.keys()];
       const position = tiers.indexOf('nvme');
-      const restored = position === -1 ? 0 : kv.manager.usage(position).slots.ready;
+      const restored = position === -1 ? 0 : kv.manager.inspect.usage(position).slots.ready;
       send({ ready: { tiers, device: kv.stores.hbm.adapter.name, restored, notices } });
     } else await answer(await engine!, data);
   } catch (error) {

@@ -64,7 +64,7 @@ async function open({ secretKey, device: wished }: ChatStart): Promise<Chat> {
   const { stores, manager } = model.prefixCache.runtime;
   const tiers = [...stores.tiers.keys()];
   const files = tiers.indexOf('nvme');
-  const restored = files === -1 ? 0 : manager.usage(files).slots.ready;
+  const restored = files === -1 ? 0 : manager.inspect.usage(files).slots.ready;
   const where = stores.hasDevice ? `${stores.hbm.adapter.name}, shared with onnxruntime` : device;
   send({ ready: { tiers, device: where, restored, notices } });
   return { model, tokenizer };

@@ -40,6 +40,7 @@ export interface TierFacts {
   readonly computeUs?: ((bytes: number) => number | undefined) | undefined;
 }
 
+/** What a row gets to open its tier. */
 export interface TierRequest<Options> {
   readonly options: Options;
   readonly shape: PoolShape;
@@ -103,6 +104,7 @@ export interface SharedTier {
   believe(place: SlotPlace, key: Uint32Array): void;
 }
 
+/** An open tier: its store, and what else it can do. */
 export interface OpenedTier extends AsyncDisposable {
   /** Where the bytes lie. Another one when the tier was replaced. */
   readonly store: TierStore;
@@ -129,7 +131,10 @@ export interface TierQuestion<Options> {
   options(bytes: number, place: string): Options;
 }
 
-/** @typeParam Options what the configuration says of this tier, beside what it says of others */
+/**
+ * A tier as a row: its name and options, and how it is opened.
+ * @typeParam Options what the configuration says of this tier, beside what it says of others
+ */
 export interface TierRow<Options> {
   readonly name: TierName;
   /** For tables and messages. */

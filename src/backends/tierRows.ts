@@ -3,7 +3,8 @@
  * order of `tierNames`.
  */
 
-import { requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs } from '../runtime/options.ts';
 import { addTierName, type TierName, tierNames } from '../runtime/tier/tier.ts';
 import type { HostTierStore, TierStore, TopTierStore } from '../runtime/tier/tierStore.ts';
 import type { FileStore } from './file/fileStore.ts';
@@ -47,7 +48,7 @@ export const tierRows: readonly TierRow<TierOptions>[] = rows;
  * @returns takes it back, for tests
  */
 export function registerTier<Options extends TierOptions>(row: TierRow<Options>): () => void {
-  requireShapes({ row }, { row: { check: 'function' } });
+  checkInputs({ row }, { row: is.fields({ check: is.func() }) });
   addTierName(row.name, row.title);
   const place = (name: TierName): number => tierNames.indexOf(name);
   const at = rows.findIndex(({ name }) => place(name) >= place(row.name));

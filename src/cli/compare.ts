@@ -46,7 +46,7 @@ export function compareCommand(): Command {
       const { readMeasuredRun } = await import('../sim/latency/fit/measuredRuns.ts');
       const { replayRun } = await import('../sim/latency/fit/runFit.ts');
       const { compareTimes } = await import('../sim/fitting/comparison.ts');
-      const { readText } = await import('../io/files/dataFiles.ts');
+      const { readText } = await import('../sim/build/dataFiles.ts');
       const read = readMeasuredRun(readText(file), file);
       const { run, coefficients, kvBlocks } = predictedRun(read.requests, raw, raw.coefficients);
       const first = Math.floor(read.requests.length * raw.fitShare);

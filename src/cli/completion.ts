@@ -33,7 +33,7 @@ interface CompletedCommand {
 type KnownNames = ReadonlyMap<string, readonly string[]>;
 
 async function knownNames(): Promise<KnownNames> {
-  const { hardwareNames, modelNames } = await import('../io/files/dataFiles.ts');
+  const { hardwareNames, modelNames } = await import('../sim/build/dataFiles.ts');
   const { evictionPolicyNames } = await import('../runtime/eviction/registry.ts');
   const { presetNames } = await import('../sim/workload/presets.ts');
   return new Map<string, readonly string[]>([

@@ -25,11 +25,11 @@ async function main(args: readonly string[]): Promise<never> {
     console.error(problem);
     return finish(2);
   }
-  const { endingOf, inStandardInputsWords, withStack } = await import('./process.ts');
+  const { endingOf, inCallersWords, withStack } = await import('./process.ts');
   const { coloured, hasColours } = await import('../io/printing/colours.ts');
   let help = 'tierkv';
   const fail = (error: unknown): never => {
-    const ending = endingOf(inStandardInputsWords(error), help);
+    const ending = endingOf(inCallersWords(error), help);
     const shown = process.env.TIERKV_DEBUG ? withStack(ending, error) : ending;
     if (shown.text !== '') {
       process.stderr.write(`${hasColours(process.stderr) ? coloured(shown.text) : shown.text}\n`);

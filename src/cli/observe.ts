@@ -27,7 +27,7 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const number = (name: string, flag: string, min: number, max: number, whole: boolean): number | undefined =>
     numberWithin(options, name, flag, { min, max, whole });
   const most = number('numRequests', '--num-requests', 1, 1e6, true) ?? Number.POSITIVE_INFINITY;
-  const { openWorkload, requireFormat } = await import('../io/files/openWorkload.ts');
+  const { openWorkload, requireFormat } = await import('../sim/build/openWorkload.ts');
   const { openOptions } = await import('../sim/build/presetSettings.ts');
   const from = textOption(options, 'from');
   const opened = inFlags(workloadFlags, () =>
@@ -49,7 +49,7 @@ async function run(file: string, options: OptionValues): Promise<void> {
       'Set it, or leave the option out.',
     );
   }
-  const { observe } = await import('../sim/fitting/observe.ts');
+  const { observe } = await import('../serve/observe.ts');
   const { startProgressBar } = await import('../io/printing/progress.ts');
   const { takenText } = await import('./workload/describe.ts');
   using bar = startProgressBar('requests');
@@ -82,6 +82,13 @@ async function run(file: string, options: OptionValues): Promise<void> {
     bar.say(
       `warning: the server did not count the tokens of ${formatCounted(uncounted, 'answers')}: events of the stream were counted, ` +
         'and each may hold several tokens',
+    );
+  }
+  const odd = lines.flatMap(({ unknown_end }) => unknown_end ?? []);
+  if (odd.length > 0) {
+    const reasons = printable([...new Set(odd)].slice(0, 5).join(', '));
+    bar.say(
+      `warning: ${formatCounted(odd.length, 'answers')} ended for a reason that is not known (${reasons}): see whether they are whole`,
     );
   }
   if (latestUs > lateUs) {

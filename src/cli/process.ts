@@ -8,7 +8,7 @@ import path from 'node:path';
 import { type Command, CommanderError } from 'commander';
 import { type TemporaryDirectory, temporaryDirectory } from '../io/files/temporaryDirectory.ts';
 import { printable } from '../io/printing/text.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, renamed, TierKVError } from '../runtime/errors.ts';
 import { takeStandardOutput } from './output.ts';
 
 // How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2,
@@ -55,9 +55,8 @@ export function endingOf(error: unknown, help: string): ProcessEnding {
   }
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return { exitCode: 0, text: '' }; // --help, --version
-    const said =
-      error.code === 'commander.help' ? 'name one of the commands' : error.message.replace(/^error: /, '');
-    const message = oneLine(said).replace(/\.$/, '');
+    const [, told = ''] = /^(?:error: )?(.*?)\.?$/s.exec(oneLine(error.message)) ?? [];
+    const message = error.code === 'commander.help' ? 'name one of the commands' : told;
     return { exitCode: 2, text: `tierkv: ${message}. See ${callOf(error) ?? help} --help.` };
   }
   if (isSystemError(error)) {
@@ -169,9 +168,12 @@ const inputs = [
 ];
 
 let kept: { readonly folder: TemporaryDirectory; readonly file: string } | undefined;
+/** The command that runs. */
+let running: Command | undefined;
 
 /** Takes `-` in the options and arguments of a command that is about to run. */
 export async function useStandardStreams(command: Command): Promise<void> {
+  running = command;
   const dashes = command.options.filter((option) => {
     const name = option.attributeName();
     return command.getOptionValueSource(name) === 'cli' && command.getOptionValue(name) === '-';
@@ -210,18 +212,17 @@ export async function useStandardStreams(command: Command): Promise<void> {
   }
 }
 
-/** An error about the file in which standard input is kept is one about standard input. */
-export function inStandardInputsWords(error: unknown): unknown {
-  if (kept === undefined || !(error instanceof TierKVError) || !error.message.includes(kept.file)) {
-    return error;
+/**
+ * The error in the words of the call. A field of the library that an option of the command sets is that option, and the file in
+ * which standard input is kept is standard input.
+ */
+export function inCallersWords(error: unknown): unknown {
+  const names = new Map<string, string>();
+  for (const option of running?.options ?? []) {
+    if (option.long !== undefined && !option.negate) names.set(option.attributeName(), option.long);
   }
-  const { code, field, line } = error;
-  return new TierKVError(code, error.message.replaceAll(kept.file, 'standard input'), {
-    path: '-',
-    cause: error,
-    ...(field === undefined ? {} : { field }),
-    ...(line === undefined ? {} : { line }),
-  });
+  if (kept !== undefined) names.set(kept.file, 'standard input');
+  return renamed((name) => names.get(name), error);
 }
 
 const maxBytes = 2 ** 32;

@@ -1,8 +1,9 @@
 /** `--workers`: how many threads, or the server whose workers run the cases. */
 
 import { availableParallelism } from 'node:os';
+import type { PoolLimits, TaskRunner } from '../io/workerPool.ts';
 import { isServerUrl } from '../policy/workers/openRunner.ts';
-import type { PoolLimits, TaskRunner } from '../policy/workers/workerPool.ts';
+import type { Tasks } from '../policy/workers/thread.ts';
 import { numberWithin, type OptionValues } from './flags.ts';
 import { interruptible } from './process.ts';
 
@@ -33,7 +34,7 @@ export function withRunner<T>(
   server: string | undefined,
   limits: PoolLimits,
   say: (line: string) => void,
-  work: (runner: TaskRunner, signal: AbortSignal) => Promise<T>,
+  work: (runner: TaskRunner<Tasks>, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   return interruptible(async (signal) => {
     const { openRunner } = await import('../policy/workers/openRunner.ts');

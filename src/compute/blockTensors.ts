@@ -25,6 +25,7 @@ const UNIFORM = 0x40;
 const LANES = 64;
 const ROW_WORDS = 4;
 
+/** What `BlockTensors.open` takes. */
 export interface BlockTensorsConfig {
   readonly device: GPUDevice;
   readonly slabs: readonly GPUBuffer[];
@@ -49,6 +50,7 @@ export interface BlockRange {
   readonly tokens: number;
 }
 
+/** Reads and writes blocks on the GPU as tensors. */
 export class BlockTensors {
   readonly device: GPUDevice;
   readonly #config: BlockTensorsConfig;

@@ -62,6 +62,7 @@ export interface BlockPool {
 
 const blockPoolNames: readonly string[] = optionNames<BlockPool>({ slabs: true, layout: true });
 
+/** What `BlockConversion.open` takes. */
 export interface BlockConversionConfig {
   readonly device: GPUDevice;
   readonly from: BlockPool;
@@ -78,6 +79,7 @@ const blockConversionConfigNames: readonly string[] = optionNames<BlockConversio
   pairsMax: true,
 });
 
+/** Converts blocks between two layouts on the GPU, such as f16 and 8-bit integers. */
 export class BlockConversion extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE if the device does not compile the kernel */
   static async open(config: BlockConversionConfig): Promise<BlockConversion> {
@@ -149,6 +151,7 @@ function requireSameShape(from: KVFormat, to: KVFormat): void {
 //
 // `setPairs` writes through the queue, so the encoder of a step must be submitted before the next `setPairs`.
 
+/** What `BlockCopies.open` takes. */
 export interface BlockCopiesConfig {
   readonly device: GPUDevice;
   /** The pool's buffers. */
@@ -166,6 +169,7 @@ const blockCopiesConfigNames: readonly string[] = optionNames<BlockCopiesConfig>
   pairsMax: true,
 });
 
+/** Copies blocks within a pool on the GPU, in a pass of the caller. */
 export class BlockCopies extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE if the device does not compile the kernel */
   static async open(config: BlockCopiesConfig): Promise<BlockCopies> {

@@ -10,14 +10,15 @@
  * Blocks are `[layer][head][K, V][token][element]`. K and V may differ in width (`valueDim`), and V may be absent.
  */
 
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import { blockBox, rowOffsetBytes } from '../runtime/geometry/box.ts';
 import { type KVLayout, requireKVLayout } from '../runtime/geometry/layout.ts';
-import { described, optionNames, requireArray, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireArray, requireOptions } from '../runtime/options.ts';
 
 /** Axes: b batch, h KV head, t token, d element of a head, k K and V. */
 type TensorAxis = 'b' | 'h' | 't' | 'd' | 'k';
 
+/** A tensor of an engine that holds K, V or both, with the order of its axes. */
 export interface KVTensor {
   /** The elements, or their bytes. f16 and bf16: any array of two bytes an element. */
   readonly data: ArrayBufferView;

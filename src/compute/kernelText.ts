@@ -26,7 +26,8 @@ import {
   requireKVLayout,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
-import { requireArray, requireObject, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, requireArray, requireObject } from '../runtime/options.ts';
 
 interface TextShape {
   readonly format: KVFormat;
@@ -108,6 +109,7 @@ function repeatMarked(text: string, what: string, times: number): string {
 //     workgroups   a workgroup of 128 for each split and the query heads of a KV head, with 7.5 KiB of
 //                  workgroup memory: for hardware, where an invocation has few registers
 
+/** Which attention kernel runs: `lanes` works everywhere, `workgroups` on GPUs. */
 export type AttentionKernel = 'lanes' | 'workgroups';
 
 /** The fields of a device that are read. */
@@ -132,9 +134,9 @@ export function attentionKernel(
   device: KernelDevice,
   headDim: number,
 ): AttentionKernel {
-  requireShapes(
+  checkInputs(
     { wished, device, headDim },
-    { wished: 'text?', device: { limits: 'object' }, headDim: 'number' },
+    { wished: is.optional(is.text()), device: is.fields({ limits: is.object() }), headDim: is.number() },
   );
   const obstacle = obstacleToWorkgroups(device, headDim);
   if (wished === undefined) {
@@ -224,9 +226,12 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 
 /** @throws TKV_CONFIG if kernels do not support blocks of this layout */
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
-  requireShapes(
+  checkInputs(
     { layout, features },
-    { layout: { valueDim: 'number', version: 'number' }, features: { has: 'function' } },
+    {
+      layout: is.fields({ valueDim: is.number(), version: is.number() }),
+      features: is.fields({ has: is.func() }),
+    },
   );
   requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';

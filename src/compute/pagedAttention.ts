@@ -53,6 +53,7 @@ interface Pipelines {
   readonly reduce: PagedPipeline;
 }
 
+/** Attention over paged blocks on a GPU: writes K and V of a step, and attends. */
 export class PagedAttention implements Disposable {
   readonly shape: AttentionShape;
   readonly #device: GPUDevice;
@@ -290,6 +291,7 @@ const sourceShapeNames: readonly string[] = optionNames<SourceShape>({
   vOffset: true,
 });
 
+/** What `PagedAttention.open` takes: device, pool, layout and the shape of the model. */
 export interface AttentionConfig {
   readonly device: GPUDevice;
   /** The pool's buffers, to which the entries of block tables refer. */

@@ -5,16 +5,17 @@
  */
 
 import { configError } from '../runtime/errors.ts';
-import { requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs } from '../runtime/options.ts';
 import type { BlockRange, BlockTensors } from './blockTensors.ts';
 
 /** Shapes that callers must pass, by the names of parameters. */
-const shapes = {
-  tf: { tensor: 'function' },
-  blocks: { shapeOf: 'function' },
-  range: { layer: 'number', entries: 'bytes' },
-  tensor: { data: 'function' },
-} as const;
+const inputs = {
+  tf: is.fields({ tensor: is.func() }),
+  blocks: is.fields({ shapeOf: is.func() }),
+  range: is.fields({ layer: is.number(), entries: is.bytes() }),
+  tensor: is.fields({ data: is.func() }),
+};
 
 /** The parts of a tensor that are used. */
 export interface TfTensor {
@@ -46,12 +47,13 @@ export interface BlockTensor<T> {
   dispose(): void;
 }
 
+/** Reads a range of blocks as a tensor of TensorFlow.js, on the same device. */
 export async function blocksToTensor<T extends TfTensor>(
   tf: TfCore<T>,
   blocks: BlockTensors,
   range: BlockRange,
 ): Promise<BlockTensor<T>> {
-  requireShapes({ tf, blocks, range }, shapes);
+  checkInputs({ tf, blocks, range }, inputs);
   const shape = blocks.shapeOf(range);
   if (!sharesDevice(tf, blocks)) {
     const tensor = tf.tensor(await blocks.read(range), shape, 'float32');
@@ -76,7 +78,7 @@ export async function tensorToBlocks(
   range: BlockRange,
   tensor: TfTensor,
 ): Promise<void> {
-  requireShapes({ tf, blocks, range, tensor }, shapes);
+  checkInputs({ tf, blocks, range, tensor }, inputs);
   const wanted = blocks.shapeOf(range).join(', ');
   if (tensor.dtype !== 'float32' || tensor.shape.join(', ') !== wanted) {
     const problem = `is ${tensor.dtype} [${tensor.shape.join(', ')}]`;

@@ -10,13 +10,12 @@ import { tableMemory } from '../backends/host/hostArena.ts';
 import type { TierFacts } from '../backends/tierRow.ts';
 import { type TierOptions, tierRows } from '../backends/tierRows.ts';
 import { blake2s, ComputePace, KVManager, layoutFingerprint, tierName } from '../runtime/index.ts';
-import { BlockMoves } from '../views/index.ts';
-import { runtimeMigration } from '../views/kvMigrator.ts';
 import { BlockBook, type BlockText, keyFromHex } from './blockBook.ts';
 import { BlockNotes, noteFrom, readNotes } from './blockNotes.ts';
 import { checkedRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, bytesOf, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
+import { BlockMoves, runtimeMigration } from './kvMigrator.ts';
 import { type GroupUnits, groupUnits } from './layerGroups.ts';
 import { ManagerLoop, processAlarm } from './managerLoop.ts';
 import { CacheEvents, type DecisionLogFile, openDecisionLog, RequestObservers } from './observability.ts';
@@ -53,7 +52,7 @@ export async function assembleRuntime<Runtime>(
   const managerConfig = managerConfigOf(config, units);
   const sharing = new SharingGroups(config.sharingGroups);
   let manager: KVManager;
-  const isOnItsWay = (key: string): boolean => manager.digestOf(keyFromHex(key)) !== undefined;
+  const isOnItsWay = (key: string): boolean => manager.inspect.digestOf(keyFromHex(key)) !== undefined;
   const book = config.tokenIds === true ? new BlockBook(isOnItsWay) : undefined;
   const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing, book);
   try {
@@ -77,8 +76,8 @@ export async function assembleRuntime<Runtime>(
     throw inConfigNames(error);
   }
   const events = new CacheEvents(
-    manager.tiers.map((tier) => tierName(tier)),
-    (content) => manager.contentKey(content),
+    manager.inspect.tiers.map((tier) => tierName(tier)),
+    (content) => manager.inspect.contentKey(content),
     book,
   );
   const { engine } = stores;
@@ -210,10 +209,10 @@ export function adoptRecovered(
 ): number {
   const { unitBytes } = manager.config;
   let taken = 0;
-  for (const [position, tier] of manager.tiers.entries()) {
+  for (const [position, tier] of manager.inspect.tiers.entries()) {
     const blocks = tiers.get(tierName(tier))?.durable?.records() ?? [];
     // A store can hold more than the tier may: the blocks used longest ago come last, and find no room.
-    let room = manager.usage(position).capacityBytes;
+    let room = manager.inspect.usage(position).capacityBytes;
     let first = blocks.length;
     while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
       room -= unitBytes[blocks[--first].sizeClass];

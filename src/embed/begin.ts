@@ -4,7 +4,7 @@
  */
 
 import type { ChainPart } from '../backends/tierRow.ts';
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   JobPriority,
   type KeyElements,
@@ -12,7 +12,7 @@ import {
   requireElements,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import {
   bytesOf,
   freshKeys,
@@ -218,6 +218,7 @@ export async function bring(
 
 // What a request may ask for beside its tokens, and its checks.
 
+/** What `kv.begin` takes beside the tokens: the tenant, extras of the request, and how it waits for room. */
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;
@@ -227,7 +228,7 @@ export interface BeginOptions extends WaitOptions {
    * on only with requests that have the same extras. Default: none.
    */
   readonly extras?: RequestExtras | undefined;
-  /** Lower numbers are served first when requests wait for room. Default 0. */
+  /** Lower numbers are served first when requests wait for room; among equals, tenants in turn. Default 0. */
   readonly priority?: number | undefined;
   /**
    * Wait for room instead of being refused with TKV_FULL. While most of the top tier is held, what lies far below is
@@ -366,7 +367,8 @@ async function admit(
     if (sequence !== null) return sequence;
   }
   if (!wait) throw full(context, Math.ceil(list.length / blockTokens));
-  const ticket = admission.join(priority, !isFirst);
+  const ticket = admission.join(wish.owner, priority, !isFirst);
+  let hasRoom = false;
   try {
     for (let stagings = 0; ; ) {
       const keys = stagings < STAGINGS_MAX && (stagings === 0 || admission.isFirst(ticket)) ? toStage() : [];
@@ -381,11 +383,13 @@ async function admit(
         continue;
       }
       const sequence = admission.isFirst(ticket) ? openSequence(context, groups, wish) : null;
+      hasRoom = sequence !== null;
       if (sequence !== null) return sequence;
       await unlessAborted(signals, () => admission.turn(ticket));
     }
   } finally {
-    admission.leave(ticket);
+    if (hasRoom) admission.take(ticket);
+    else admission.leave(ticket);
   }
 }
 
@@ -468,9 +472,9 @@ export interface Room {
 
 export function roomOf(context: RequestContext): Room {
   const { manager } = context;
-  const { residentBytes, cachedBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes } = manager.inspect.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
-  const fixedBytes = residentBytes - cachedBytes - manager.speculativeBytes();
+  const fixedBytes = residentBytes - cachedBytes - manager.inspect.speculativeBytes();
   const bytes = Math.max(0, capacityBytes - fixedBytes);
   const blocks = Math.floor(bytes / bytesOf(context.units, 1));
   return { bytes, blocks, waiting: context.admission.waiting };
@@ -490,7 +494,7 @@ function keysToStage(
 ): Uint32Array[] {
   const { manager, blockTokens, stores } = context;
   const host = stores.hostPosition;
-  if (host === undefined || host === manager.tiers.length - 1 || !isHeld(context)) return [];
+  if (host === undefined || host === manager.inspect.tiers.length - 1 || !isHeld(context)) return [];
   const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
   const matched = Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, limit)));
   const wanted = groups.flatMap(({ keys }) =>
@@ -519,6 +523,6 @@ async function stage(
 }
 
 function isHeld({ manager }: RequestContext): boolean {
-  const { residentBytes, cachedBytes, capacityBytes } = manager.usage(0);
+  const { residentBytes, cachedBytes, capacityBytes } = manager.inspect.usage(0);
   return residentBytes - cachedBytes > HELD_SHARE * capacityBytes;
 }

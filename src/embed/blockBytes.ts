@@ -5,9 +5,9 @@
  */
 
 import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import { Entry, type ReadableBlock, TierKVError } from '../runtime/index.ts';
-import { described } from '../runtime/options.ts';
+
 import type { RequestContext } from './context.ts';
 
 /** Where one block lies in the top tier. */

@@ -176,9 +176,9 @@ export class BlockPort {
     };
     if (table.matched === 0 || !manager.load(table, nowUs())) return drop();
     await loop.settled(table);
-    const digest = manager.digestOf(key);
+    const digest = manager.inspect.digestOf(key);
     if (manager.loadedBlock(table, 0) === undefined || digest === undefined) return drop();
-    if (manager.place(table, 0)?.diverged === true) return drop() ?? 'diverged';
+    if (manager.inspect.place(table, 0)?.diverged === true) return drop() ?? 'diverged';
     return {
       digest,
       read: async (bytes) => {
@@ -206,7 +206,7 @@ export class BlockPort {
     const { key } = unit;
     if (this.has(unit)) return 'there';
     if (this.#landing === -1) return 'full';
-    const known = manager.digestOf(key);
+    const known = manager.inspect.digestOf(key);
     if (known !== undefined && (known.lo !== digest.lo || known.hi !== digest.hi)) return 'differs';
     const place = manager.adoptFound(this.#landing, { ...unit, digest, owner }, nowUs());
     if (place === undefined) return this.has(unit) ? 'there' : 'full';

@@ -4,9 +4,9 @@
  * written again: a sequence that goes on within one gets a private copy.
  */
 
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import { Entry } from '../runtime/index.ts';
-import { described } from '../runtime/options.ts';
+
 import {
   freshKeys,
   full,

@@ -2,7 +2,7 @@
 
 import { roomWithin, type TierRow, type TierWish } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, tierRows } from '../backends/tierRows.ts';
-import { configError, requireInteger } from '../runtime/errors.ts';
+import { configError, described, renamed, requireInteger } from '../runtime/errors.ts';
 import { requireKVLayout } from '../runtime/geometry/layout.ts';
 import {
   type EvictionChoice,
@@ -10,7 +10,7 @@ import {
   type KVLayout,
   type ManagerConfig,
   type OffloadChoice,
-  TierKVError,
+  type TierKVError,
   type TierName,
   type TierSize,
   TOP,
@@ -18,7 +18,6 @@ import {
 import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
 import {
-  described,
   oneOf,
   optionNames,
   requireFlag,
@@ -28,11 +27,12 @@ import {
   requireText,
 } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
-import type { MigratorOptions } from '../views/index.ts';
-import { checkMigratorOptions } from '../views/migrationPlan.ts';
 import { checkedMemory, type ExplainMemory } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
+import type { MigratorOptions } from './migrationPlan.ts';
+import { checkMigratorOptions } from './migrationPlan.ts';
 
+/** What `KVRuntime.open` takes: the layout of the model's KV, the sizes of the tiers, and what determines keys. */
 export interface KVRuntimeConfig extends TierOptions {
   /**
    * Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`.
@@ -273,17 +273,8 @@ function offloadOf(
 // Faults of the stores, in the names that the configuration has for their settings.
 
 export function inConfigNames(error: unknown): unknown {
-  if (!(error instanceof TierKVError) || error.field === undefined) return error;
-  const { field } = error;
-  const name = tierRows.map(({ fieldNames }) => fieldNames[field]).find((each) => each !== undefined);
-  if (name === undefined) return error;
-  const word = new RegExp(`(?<![\\w./-])${error.field.replaceAll('.', '\\.')}(?![\\w/-])`, 'g');
-  const message = error.message.replace(word, name);
-  const { path, line } = error;
-  return new TierKVError(error.code, message, {
-    field: name,
-    cause: error,
-    ...(path === undefined ? {} : { path }),
-    ...(line === undefined ? {} : { line }),
-  });
+  return renamed(
+    (field) => tierRows.map(({ fieldNames }) => fieldNames[field]).find((name) => name !== undefined),
+    error,
+  );
 }

@@ -2,6 +2,7 @@
 
 import type { SharedTier } from '../backends/tierRow.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
+import { OwnerTurns } from '../runtime/batching/ownerTurns.ts';
 import {
   BlockKeys,
   BlockTable,
@@ -17,9 +18,8 @@ import {
   tierTitle,
 } from '../runtime/index.ts';
 import { doubtful } from '../runtime/manager/openings.ts';
-import type { BlockMoves } from '../views/index.ts';
-import type { RuntimeMigration } from '../views/kvMigrator.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
+import type { BlockMoves, RuntimeMigration } from './kvMigrator.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import { type ManagerLoop, unlessAborted } from './managerLoop.ts';
 import type { RequestObservers } from './observability.ts';
@@ -189,10 +189,10 @@ export function requireFits({ manager, units, stores }: RequestContext, blocks: 
 
 /** No room now: others hold it. */
 export function full({ manager, stores }: RequestContext, blocks: number): TierKVError {
-  const { residentBytes, cachedBytes, slots } = manager.usage(TOP);
+  const { residentBytes, cachedBytes, slots } = manager.inspect.usage(TOP);
   const { capacityBytes } = manager.config.tiers[TOP].shape;
   const late =
-    manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
+    manager.inspect.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
     `${blocks} blocks find no room in ${topTitle(manager)} now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
@@ -204,7 +204,7 @@ export function full({ manager, stores }: RequestContext, blocks: number): TierK
 
 /** How the top tier is called in messages. */
 function topTitle(manager: KVManager): string {
-  return tierTitle(tierName(manager.tiers[TOP]));
+  return tierTitle(tierName(manager.inspect.tiers[TOP]));
 }
 
 export function bytesOf({ unitBytes, sizeClass }: GroupUnits, blocks: number): number {
@@ -218,6 +218,7 @@ export function freshKeys(blocks: number): BlockKeys {
 // A sequence's blocks as kernels want them. Pools have several slabs, so an entry names the slab (an index
 // into `slabs`) and the offset in it: two words a block.
 
+/** The place of each block of a sequence, as kernels and engines read it. */
 export interface DeviceBlockTable {
   /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. Empty without a device. */
   readonly slabs: readonly GPUBuffer[];
@@ -271,23 +272,36 @@ export function notOnTop({ manager }: Pick<RequestContext, 'manager'>, index: nu
   );
 }
 
-// Requests that wait for room in the top tier, first come first served within a priority. The first one looks for room
-// again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and
-// the requests behind it go ahead meanwhile.
+// Requests that wait for room in the top tier: the most urgent first, then the tenants in turn (ownerTurns.ts). The first one
+// looks for room again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and the
+// requests behind it go ahead meanwhile. The scheduler's next request stands here too, where it finds no room: neither of the two
+// queues takes all room that comes free from the other.
 
-interface Ticket {
+export interface Ticket {
+  readonly owner: number;
   readonly priority: number;
+  /** Order of arrival. */
+  readonly ticket: number;
+  /** It had its turn before, and lost its room: it goes ahead of those of its priority. */
+  readonly hadTurn: boolean;
+  readonly ofBegin: boolean;
   isAside: boolean;
   /** Called when the ticket is first, or when room came free while it is. */
   wake: () => void;
 }
 
 export class AdmissionQueue {
-  /** The lowest priority number first, and within one the order of arrival. */
-  readonly #tickets: Ticket[] = [];
+  readonly #turns: OwnerTurns<Ticket> = new OwnerTurns();
+  /** Tickets that had their turn, the one that came last first. */
+  readonly #returned: Ticket[] = [];
+  #tickets = 0;
+  #waiting = 0;
+  /** The first ticket; null where it must be looked for. */
+  #found: Ticket | undefined | null;
 
+  /** Requests of `begin` that wait; what the scheduler has waiting it counts itself. */
   get waiting(): number {
-    return this.#tickets.length;
+    return this.#waiting;
   }
 
   /** Whether a request of this priority or a more urgent one waits already. */
@@ -296,13 +310,26 @@ export class AdmissionQueue {
     return first !== undefined && first.priority <= priority;
   }
 
-  /** @param ahead of those with the same priority: it was admitted before, and lost its room */
-  join(priority: number, ahead = false): Ticket {
-    const ticket: Ticket = { priority, isAside: false, wake: () => {} };
-    let at = this.#tickets.length;
-    const isAheadOf = (other: number): boolean => other > priority || (ahead && other === priority);
-    while (at > 0 && isAheadOf(this.#tickets[at - 1].priority)) at--;
-    this.#tickets.splice(at, 0, ticket);
+  /**
+   * @param hadTurn it was admitted before, and lost its room
+   * @param scheduler wakes the scheduler, where the request is its next one
+   */
+  join(owner: number, priority: number, hadTurn = false, scheduler?: () => void): Ticket {
+    const ofBegin = scheduler === undefined;
+    const wake = scheduler ?? (() => {});
+    const ticket: Ticket = {
+      owner,
+      priority,
+      ticket: ++this.#tickets,
+      hadTurn,
+      ofBegin,
+      isAside: false,
+      wake,
+    };
+    if (ofBegin) this.#waiting++;
+    if (hadTurn) this.#returned.unshift(ticket);
+    else this.#turns.add(ticket);
+    this.#found = null;
     return ticket;
   }
 
@@ -310,11 +337,22 @@ export class AdmissionQueue {
     return this.#first === ticket;
   }
 
+  /** The request has its room: its tenant has had a turn. */
+  take(ticket: Ticket): void {
+    this.#remove(ticket, true);
+  }
+
+  /** The request waits no more, without its room. */
   leave(ticket: Ticket): void {
+    this.#remove(ticket, false);
+  }
+
+  #remove(ticket: Ticket, hasRoom: boolean): void {
     const wasFirst = this.isFirst(ticket);
-    const at = this.#tickets.indexOf(ticket);
-    if (at === -1) return;
-    this.#tickets.splice(at, 1);
+    if (ticket.ofBegin) this.#waiting--;
+    if (ticket.hadTurn) this.#returned.splice(this.#returned.indexOf(ticket), 1);
+    else this.#turns.remove(ticket, hasRoom);
+    this.#found = null;
     if (wasFirst) this.roomFreed();
   }
 
@@ -322,11 +360,13 @@ export class AdmissionQueue {
   async aside(ticket: Ticket, work: () => Promise<void>): Promise<void> {
     const wasFirst = this.isFirst(ticket);
     ticket.isAside = true;
+    this.#found = null;
     if (wasFirst) this.roomFreed();
     try {
       await work();
     } finally {
       ticket.isAside = false;
+      this.#found = null;
     }
   }
 
@@ -342,6 +382,17 @@ export class AdmissionQueue {
   }
 
   get #first(): Ticket | undefined {
-    return this.#tickets.find(({ isAside }) => !isAside);
+    if (this.#found !== null) return this.#found;
+    const present = (ticket: Ticket): boolean => !ticket.isAside;
+    let most = Number.POSITIVE_INFINITY;
+    const look = (ticket: Ticket): boolean => {
+      if (present(ticket)) most = Math.min(most, ticket.priority);
+      return false;
+    };
+    this.#returned.forEach(look);
+    this.#turns.first(look);
+    const mayGo = (ticket: Ticket): boolean => present(ticket) && ticket.priority === most;
+    this.#found = this.#returned.find(mayGo) ?? this.#turns.first(mayGo);
+    return this.#found;
   }
 }

@@ -4,14 +4,6 @@
  * It is for operators: an explanation names other tenants, so it never goes to a client.
  */
 
-import { BlockHistory, type RememberedRequest } from '../observe/explain/blockHistory.ts';
-import {
-  type CacheExplanation,
-  explainKeys,
-  explainRequest,
-  type Naming,
-  type Twin,
-} from '../observe/explain/explanation.ts';
 import { nearestName, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
@@ -22,7 +14,9 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
+import { BlockHistory, type RememberedRequest } from './blockHistory.ts';
 import { type RequestContext, tokensToFind } from './context.ts';
+import { type CacheExplanation, explainKeys, explainRequest, type Naming, type Twin } from './explanation.ts';
 import type { RequestWatch } from './observability.ts';
 
 const BLOCKS_DEFAULT = 65_536;
@@ -223,7 +217,7 @@ export class RuntimeExplainer {
         if (facts === undefined || (facts.copies === 0 && facts.sealedBy === -1)) continue;
         if (facts.sealedUs > atUs) continue;
         const position = at.fastestTier(facts);
-        return { ...twin, tier: position === -1 ? null : tierName(at.manager.tiers[position]) };
+        return { ...twin, tier: position === -1 ? null : tierName(at.manager.inspect.tiers[position]) };
       }
       return undefined;
     };

@@ -3,10 +3,10 @@
  * Keys are made when a block is sealed, of the tokens that the sequence has then.
  */
 
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import { Entry, type KeyElements, requireElements, TierKVError } from '../runtime/index.ts';
 import { doubtful } from '../runtime/manager/openings.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import {
   full,
   handOver,

@@ -15,9 +15,7 @@
 
 import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
-import type { CacheExplanation } from '../observe/explain/explanation.ts';
-import { schedulerConfigNames } from '../runtime/batching/config.ts';
-import { inputError, requireInteger } from '../runtime/errors.ts';
+import { described, inputError, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type BlockTable,
@@ -39,14 +37,12 @@ import {
 } from '../runtime/index.ts';
 import { managerObserverNames } from '../runtime/manager/observer.ts';
 import {
-  described,
   optionNames,
   requireFlag,
   requireFunction,
   requireObject,
   requireOptions,
 } from '../runtime/options.ts';
-import type { CrossRequestKVCache } from '../views/index.ts';
 import { assembleRuntime, type RuntimeParts } from './assembly.ts';
 import {
   type BeginOptions,
@@ -73,7 +69,9 @@ import {
   type StepEnd,
   tokensToFind,
 } from './context.ts';
+import type { CrossRequestKVCache } from './crossRequestKVCache.ts';
 import { RuntimeExplainer, type TokensToExplain } from './explaining.ts';
+import type { CacheExplanation } from './explanation.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './grow.ts';
 import { throwIfAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { metricsOf, type RuntimeMetrics } from './metrics.ts';
@@ -172,6 +170,7 @@ const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
   priority: true,
 });
 
+/** The runtime of one process: the manager, the scheduler and the tiers as one object for a server. */
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
   /** The stores themselves, for inspection; they belong to the runtime. */
@@ -628,7 +627,6 @@ export class KVRuntime implements AsyncDisposable {
    */
   scheduler(config: KVSchedulerConfig = {}): KVScheduler {
     this.#requireOpen();
-    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
     if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
       throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
     }
@@ -771,7 +769,7 @@ export class KVRuntime implements AsyncDisposable {
     return {
       ...this.stores.describe(),
       runtime: {
-        overdueTransfers: this.manager.jobsOverdue,
+        overdueTransfers: this.manager.inspect.jobsOverdue,
         devicesLost: this.devicesLost,
         devicePresent: this.devicePresent,
       },

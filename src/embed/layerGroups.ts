@@ -5,9 +5,9 @@
  * ones compute.
  */
 
-import { configError } from '../runtime/errors.ts';
+import { configError, described } from '../runtime/errors.ts';
 import { choosePageBytes, type KVLayout, requireKVLayout } from '../runtime/index.ts';
-import { described, optionNames, requireArray, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireArray, requireOptions } from '../runtime/options.ts';
 
 /** Layers [first, end). */
 export interface LayerGroup {

@@ -15,7 +15,7 @@ import {
   type Sequence,
 } from '../runtime/index.ts';
 import { optionNames } from '../runtime/options.ts';
-import type { Alarm } from '../views/kvMigrator.ts';
+import type { Alarm } from './kvMigrator.ts';
 
 /**
  * An alarm that does not keep the process alive. It counts the time in which the process ran, as the engine
@@ -73,7 +73,7 @@ export class ManagerLoop {
         else also.moved?.(position, key, outcome);
       },
       roomFreed: () => {
-        if (this.#cancelAlarm !== undefined && manager.nextDeadlineUs === Number.POSITIVE_INFINITY) {
+        if (this.#cancelAlarm !== undefined && manager.inspect.nextDeadlineUs === Number.POSITIVE_INFINITY) {
           this.#cancelAlarm();
           this.#cancelAlarm = undefined;
         }
@@ -164,7 +164,7 @@ export class ManagerLoop {
   }
 
   #isIdle(): boolean {
-    return this.#manager.jobsInFlight === this.#manager.jobsOverdue;
+    return this.#manager.inspect.jobsInFlight === this.#manager.inspect.jobsOverdue;
   }
 
   #wake(sequence: Sequence): void {
@@ -176,7 +176,7 @@ export class ManagerLoop {
   /** One alarm at a time, for the earliest deadline known when it was set. */
   #watchDeadlines(): void {
     if (this.#cancelAlarm !== undefined) return;
-    const dueUs = this.#manager.nextDeadlineUs;
+    const dueUs = this.#manager.inspect.nextDeadlineUs;
     if (dueUs === Number.POSITIVE_INFINITY) return;
     this.#cancelAlarm = this.#alarm(Math.max(0, dueUs - this.#engine.nowUs()), () => {
       this.#cancelAlarm = undefined;
@@ -187,7 +187,7 @@ export class ManagerLoop {
 
   #expire(): void {
     const nowUs = this.#engine.nowUs();
-    if (this.#manager.nextDeadlineUs > nowUs) return;
+    if (this.#manager.inspect.nextDeadlineUs > nowUs) return;
     this.#manager.tick(nowUs);
     this.#engine.expire();
   }

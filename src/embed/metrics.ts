@@ -4,6 +4,7 @@ import { Outcome, outcomeNames, tierName } from '../runtime/index.ts';
 import type { RequestContext } from './context.ts';
 import type { OpenStores } from './stores.ts';
 
+/** Counters and gauges of a runtime, as `kv.metrics()` gives them. */
 export interface RuntimeMetrics {
   /**
    * Only ever grow. Blocks unless the name says bytes; names with a dot end in a tier, an outcome or a link.
@@ -17,8 +18,8 @@ export function metricsOf(
   { manager, admission, keeper, migration }: RequestContext,
   stores: OpenStores,
 ): RuntimeMetrics {
-  const c = manager.counters;
-  const tiers: readonly string[] = manager.tiers.map((tier) => tierName(tier));
+  const c = manager.inspect.counters;
+  const tiers: readonly string[] = manager.inspect.tiers.map((tier) => tierName(tier));
   const counters: Record<string, number> = {
     misses: c.misses,
     joined: c.joined,
@@ -39,9 +40,9 @@ export function metricsOf(
     devicesLost: keeper.losses,
   };
   const gauges: Record<string, number> = {
-    sequences: manager.openSequences,
-    jobsInFlight: manager.jobsInFlight,
-    jobsOverdue: manager.jobsOverdue,
+    sequences: manager.inspect.openSequences,
+    jobsInFlight: manager.inspect.jobsInFlight,
+    jobsOverdue: manager.inspect.jobsOverdue,
     requestsWaiting: admission.waiting,
     devicePresent: keeper.present ? 1 : 0,
   };
@@ -53,7 +54,8 @@ export function metricsOf(
     counters[`promotions.${name}`] = c.promotions[position];
     counters[`writtenBytes.${name}`] = c.writtenBytes[position];
     counters[`readBytes.${name}`] = c.readBytes[position];
-    const { capacityBytes, residentBytes, heldBytes, cachedBytes, leavingBytes } = manager.usage(position);
+    const { capacityBytes, residentBytes, heldBytes, cachedBytes, leavingBytes } =
+      manager.inspect.usage(position);
     Object.assign(gauges, {
       [`capacityBytes.${name}`]: capacityBytes,
       [`residentBytes.${name}`]: residentBytes,

@@ -23,6 +23,7 @@ import {
 import { optionNames, requireFlag } from '../runtime/options.ts';
 import type { BlockBook, BlockExtra, BlockText, BookedBlock } from './blockBook.ts';
 
+/** A block can be found in a tier from now on, or no more; or all blocks were forgotten. */
 export type CacheEvent =
   | {
       readonly type: 'stored';

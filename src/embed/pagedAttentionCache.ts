@@ -6,9 +6,10 @@
 import { configError, inputError, requireInteger } from '../runtime/errors.ts';
 import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
-import { requireShapes } from '../runtime/options.ts';
-import type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../views/index.ts';
+import { checkInputs } from '../runtime/options.ts';
+
 import { eachBlock, writeBytes } from './blockBytes.ts';
 import {
   type DeviceBlockTable,
@@ -17,6 +18,58 @@ import {
   requireDevice,
   settledOnDevice,
 } from './context.ts';
+
+/** K and V of one block of a paged cache. */
+export interface CacheBlockData {
+  readonly blockIndex: number;
+  /** `[layer][head][token][headDim]`, as bytes of the layout's element type. */
+  readonly keyCache: Uint8Array;
+  /** The same shape. */
+  readonly valueCache: Uint8Array;
+  /** Leading tokens that are valid. */
+  readonly tokenCount: number;
+}
+
+/**
+ * A block keeps its number until it is released, wherever it lies. The implementation moves its bytes; `Data` is the
+ * result of a read and `Stored` of a write: promises where bytes are really moved.
+ */
+export interface IPagedAttentionCache<Data, Stored> {
+  /** Bytes of one block. */
+  readonly blockBytes: number;
+  /**
+   * Numbers of `count` new blocks, in the order in which a request should use them; an empty array if not all fit.
+   */
+  allocateBlock(count?: number): readonly number[];
+  /** Lets the blocks `index` to `index + count - 1` go. @throws TKV_UNKNOWN_ID for one that is not taken */
+  releaseBlock(index: number, count?: number): void;
+  getFreeBlockCount(): number;
+  getTotalBlockCount(): number;
+  getBlockData(index: number): Data;
+  storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Stored;
+  /** In microseconds. */
+  nowUs(): number;
+  /** Where blocks lie; absent if they cannot be moved, so that there is nothing to compact. */
+  readonly placement?: BlockPlacement;
+}
+
+/** Blocks lie on large pages. A page is free for other uses when nothing is left on it. */
+export interface BlockPlacement {
+  readonly blocksPerPage: number;
+  /** Taken blocks that can be moved now. */
+  movableBlocks(): Iterable<number>;
+  pageOf(index: number): number;
+  /** Taken places on the page, including those of other caches. */
+  takenOn(page: number): number;
+  /** Free places on pages that are in use. */
+  freeOnUsedPages(): number;
+  /** The used page that the next block would go to, or -1. */
+  nextPage(): number;
+  /** Share of the places on pages in use that is taken; 1 where none is in use. */
+  utilization(): number;
+  /** Starts to move the block to the next place. Its number stays. @returns whether that could be started */
+  move(index: number): boolean;
+}
 
 interface BlockHalves {
   readonly keyCache: Uint8Array;
@@ -54,7 +107,7 @@ class EntryPlacement implements BlockPlacement {
     this.#context = context;
     this.#table = table;
     this.#sizeClass = sizeClass;
-    this.blocksPerPage = context.manager.pool(0).shape.slotsPerPage[sizeClass];
+    this.blocksPerPage = context.manager.inspect.pool(0).shape.slotsPerPage[sizeClass];
   }
 
   *movableBlocks(): Iterable<number> {
@@ -64,23 +117,23 @@ class EntryPlacement implements BlockPlacement {
   pageOf(index: number): number {
     const { manager } = this.#context;
     const place = manager.readableBlock(this.#table, index);
-    return place === undefined ? -1 : manager.pool(0).pageOf(place.slot);
+    return place === undefined ? -1 : manager.inspect.pool(0).pageOf(place.slot);
   }
 
   takenOn(page: number): number {
-    return this.#context.manager.pool(0).takenOn(page);
+    return this.#context.manager.inspect.pool(0).takenOn(page);
   }
 
   freeOnUsedPages(): number {
-    return this.#context.manager.pool(0).freeOnCutPages(this.#sizeClass);
+    return this.#context.manager.inspect.pool(0).freeOnCutPages(this.#sizeClass);
   }
 
   nextPage(): number {
-    return this.#context.manager.pool(0).pageToTake(this.#sizeClass);
+    return this.#context.manager.inspect.pool(0).pageToTake(this.#sizeClass);
   }
 
   utilization(): number {
-    const { takenSlots, uncutPages, shape } = this.#context.manager.pool(0);
+    const { takenSlots, uncutPages, shape } = this.#context.manager.inspect.pool(0);
     const places = (shape.pages - uncutPages) * this.blocksPerPage;
     return places === 0 ? 1 : takenSlots / places;
   }
@@ -95,6 +148,7 @@ class EntryPlacement implements BlockPlacement {
 // block's number is its entry, which stays when the block moves. They are written by kernels or by
 // `storeBlockData`, belong to this cache alone, and are never published.
 
+/** The blocks of a runtime by number, with their K and V: read, written, copied and compacted. */
 export class PagedAttentionCache
   implements IPagedAttentionCache<Promise<CacheBlockData>, Promise<void>>, Disposable
 {
@@ -150,7 +204,7 @@ export class PagedAttentionCache
   }
 
   releaseBlock(index: number, count = 1): void {
-    requireShapes({ index }, { index: 'number' });
+    checkInputs({ index }, { index: is.number() });
     requireInteger('count', count, 1);
     this.#requireOpen();
     for (let i = index; i < index + count; i++) this.#requireTaken(i);
@@ -164,9 +218,9 @@ export class PagedAttentionCache
   /** Blocks that could be taken now: free, or used by cached blocks that can be evicted. */
   getFreeBlockCount(): number {
     const { manager } = this.#context;
-    const { residentBytes, cachedBytes } = manager.usage(0);
+    const { residentBytes, cachedBytes } = manager.inspect.usage(0);
     const { capacityBytes } = manager.config.tiers[0].shape;
-    const fixedBytes = residentBytes - cachedBytes + manager.protectedBytes(SHARED_OWNER, 0);
+    const fixedBytes = residentBytes - cachedBytes + manager.inspect.protectedBytes(SHARED_OWNER, 0);
     return Math.max(0, Math.floor((capacityBytes - fixedBytes) / this.blockBytes));
   }
 
@@ -180,7 +234,7 @@ export class PagedAttentionCache
    * to be had
    */
   async ready(blocks: readonly number[]): Promise<void> {
-    requireShapes({ blocks }, { blocks: ['number'] });
+    checkInputs({ blocks }, { blocks: is.list(is.number()) });
     for (const index of blocks) this.#requireTaken(index);
     const isWaiting = (index: number): boolean => this.#table.state[index] === Entry.WAITING;
     await settledOnDevice(this.#context, () =>
@@ -194,7 +248,7 @@ export class PagedAttentionCache
    * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one that is moving or was lost
    */
   blockTable(blocks: readonly number[]): DeviceBlockTable {
-    requireShapes({ blocks }, { blocks: ['number'] });
+    checkInputs({ blocks }, { blocks: is.list(is.number()) });
     this.#requirePlaced(blocks);
     return placesIn(
       this.#context,
@@ -218,7 +272,7 @@ export class PagedAttentionCache
    */
   async storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Promise<void> {
     const half = this.blockBytes / 2;
-    requireShapes({ data }, { data: 'object' });
+    checkInputs({ data }, { data: is.object() });
     requireBytes('keyCache', data.keyCache, half);
     requireBytes('valueCache', data.valueCache, half);
     requireInteger('tokenCount', data.tokenCount, 0, this.#layout.blockTokens);

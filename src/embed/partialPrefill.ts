@@ -134,7 +134,7 @@ function decide(
 ): TwoEndedPart {
   const { manager, pace, nowUs, blockTokens } = context;
   const { sequence, blocks } = prefix;
-  const load = manager.loadEstimate(sequence, Math.ceil(computed / blockTokens), blocks, nowUs());
+  const load = manager.inspect.loadEstimate(sequence, Math.ceil(computed / blockTokens), blocks, nowUs());
   return nextTwoEndedPart(prefix, computed, pace.estimate(stepTokens), load);
 }
 
@@ -349,7 +349,7 @@ function worthWaitingUs(
 ): number | null {
   const blockBytes = units.unitBytes[sizeClass];
   const prefix: FoundPrefix = { sequence, blocks: 1, blockTokens: tokens, blockBytes };
-  const load = manager.loadEstimate(sequence, 0, 1, nowUs());
+  const load = manager.inspect.loadEstimate(sequence, 0, 1, nowUs());
   const { to, plan } = nextTwoEndedPart(prefix, 0, pace.estimate(tokens), load);
   return to > 0 ? null : plan.loadUs;
 }

@@ -13,7 +13,7 @@
  * - A state larger than the top tier goes through it part by part.
  */
 
-import { inputError } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   BlockKeys,
   JobPriority,
@@ -23,7 +23,7 @@ import {
   TierKVError,
   TOP,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { begin, type RetentionHint, signalsOf } from './begin.ts';
 import { eachBlock, writeBytes } from './blockBytes.ts';
 import { bytesOf, type RequestContext } from './context.ts';
@@ -302,13 +302,36 @@ function presence(context: RequestContext, { tenant }: StateOptions): (name: Blo
 
 // Blocks under a name: written and sealed, or found and copied.
 
-/** @throws TKV_DEVICE when the device is lost meanwhile */
+/** A state that the device undoes this often is given up. */
+const ATTEMPTS_MAX = 8;
+
+/**
+ * Written once, and again for as long as losses of the device and its errors undo it: the bytes are here.
+ * @throws TKV_DEVICE when the device undoes them every time
+ */
 async function store(
+  context: RequestContext,
+  name: BlockName,
+  bytes: Uint8Array,
+  options: StateOptions,
+): Promise<void> {
+  for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    if (await isStored(context, name, bytes, options)) return;
+  }
+  throw new TierKVError(
+    'TKV_DEVICE',
+    `the device was lost ${ATTEMPTS_MAX} times while the state was written. Store it again later.`,
+    { field: 'state' },
+  );
+}
+
+/** @returns false where the device undid it */
+async function isStored(
   context: RequestContext,
   { tokens, blocks, extra }: BlockName,
   bytes: Uint8Array,
   { tenant, wait, signal, retention }: StateOptions,
-): Promise<void> {
+): Promise<boolean> {
   const sequence = await begin(context, tokens, {
     tenant,
     extras: { [EXTRA]: extra },
@@ -326,13 +349,13 @@ async function store(
         at += size;
       }
     }
-    if ((await seal(context, sequence)) === 'done') return;
+    return (await seal(context, sequence)) === 'done';
+  } catch (error) {
+    if (error instanceof TierKVError && error.code === 'TKV_DEVICE' && context.keeper.present) return false;
+    throw error;
   } finally {
     releaseSequence(context, sequence);
   }
-  throw new TierKVError('TKV_DEVICE', 'the device was lost while the state was written. Store it again.', {
-    field: 'state',
-  });
 }
 
 /** The first tier that can hold `bytes`; the last one where none can. */

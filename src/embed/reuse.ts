@@ -3,7 +3,7 @@
  * are the manager's; here tenants get their keys and owners, and tables their places on the device.
  */
 
-import { configError, nearestName, requireInteger } from '../runtime/errors.ts';
+import { configError, described, nearestName, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type KeyElements,
@@ -14,8 +14,7 @@ import {
   tierName,
   wordsPerKey,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
-import { CrossRequestKVCache } from '../views/index.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import {
   type DeviceBlockTable,
   placesIn,
@@ -25,6 +24,7 @@ import {
   settledOnDevice,
   tokensToFind,
 } from './context.ts';
+import { CrossRequestKVCache } from './crossRequestKVCache.ts';
 import type { TenantChains } from './tenancy.ts';
 
 export interface CrossRequestOptions {
@@ -82,7 +82,7 @@ export function setQuota(
   tier: TierName,
   bytes: number | null,
 ): void {
-  const names = manager.tiers.map((each) => tierName(each));
+  const names = manager.inspect.tiers.map((each) => tierName(each));
   if (bytes !== null) requireInteger('bytes', bytes, 0);
   const position = names.indexOf(tier);
   if (position === -1) {
@@ -97,6 +97,7 @@ export function setQuota(
 // keys are made once, when it joins, since that costs far more than to look them up. The keys of all prompts
 // lie side by side, so that one call of the manager looks all of them up and its waits for memory overlap.
 
+/** A request in a `RequestQueue`. */
 export class WaitingRequest {
   /** As given; they may not change while the request waits. */
   readonly tokens: KeyElements;
@@ -123,6 +124,7 @@ interface Span {
   readonly count: number;
 }
 
+/** Requests that wait in the server, and how much of each prompt is cached at this moment. */
 export class RequestQueue {
   readonly #manager: KVManager;
   readonly #chains: TenantChains;

@@ -6,7 +6,7 @@
  */
 
 import type { DurableTier } from '../backends/tierRow.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { namedError, TierKVError } from '../runtime/errors.ts';
 import { tierName } from '../runtime/index.ts';
 import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
 import type { SlotPlace } from '../runtime/tier/tierStore.ts';
@@ -46,28 +46,28 @@ export async function saveDurably(
   oneOf('whenFull', whenFull, ['keep', 'replace']);
   const { manager } = context;
   const durableOf = (position: number): DurableTier | undefined =>
-    tiers.get(tierName(manager.tiers[position]))?.durable;
-  const target = manager.tiers.findIndex((_, position) => durableOf(position) !== undefined);
+    tiers.get(tierName(manager.inspect.tiers[position]))?.durable;
+  const target = manager.inspect.tiers.findIndex((_, position) => durableOf(position) !== undefined);
   const durable = durableOf(target);
   if (durable === undefined) return 0;
   const run = new SaveRun(context, target, whenFull === 'replace');
   let held = 0;
   for (let round = 1; round <= ROUNDS_MAX; round++) {
     await run.copyAll();
-    held = manager.usage(target).slots.ready;
+    held = manager.inspect.usage(target).slots.ready;
     let damaged: readonly SlotPlace[];
     try {
       damaged = await durable.save();
     } catch (error) {
-      throw inConfigNames(notDurable(error, run.copied));
+      throw notDurable(inConfigNames(error), run.copied);
     }
     if (damaged.length === 0) break;
     for (const { slot, generation } of damaged) manager.damaged(target, slot, generation, context.nowUs());
-    held = manager.usage(target).slots.ready;
+    held = manager.inspect.usage(target).slots.ready;
     if (round === ROUNDS_MAX) run.left.set('what is read there is not what was written', damaged.length);
   }
   if (run.left.size === 0) return held;
-  throw inConfigNames(notKept(held, run.left, tierName(manager.tiers[target])));
+  throw inConfigNames(notKept(held, run.left, tierName(manager.inspect.tiers[target])));
 }
 
 type SaveContext = Pick<RequestContext, 'manager' | 'loop' | 'moves' | 'nowUs'>;
@@ -97,7 +97,7 @@ class SaveRun {
 
   async copyAll(): Promise<void> {
     const { manager } = this.#context;
-    this.#keys = manager.unsaved(this.#target);
+    this.#keys = manager.inspect.unsaved(this.#target);
     this.#next = 0;
     this.#refusals = 0;
     this.left.clear();
@@ -128,7 +128,7 @@ class SaveRun {
         await new Promise<void>((free) => this.#waiting.push(free));
         continue;
       }
-      const at = answer === 'moving' ? manager.arrivingIn(key) : this.#target;
+      const at = answer === 'moving' ? manager.inspect.arrivingIn(key) : this.#target;
       const why = await this.#end(key, at);
       if (answer !== 'moving') return why;
     }
@@ -158,17 +158,28 @@ function withoutPlace(why: string): string {
 }
 
 /** Causes that are the tier's own limits, with what can be done; others are errors of the disk, in its own words. */
-function causeOf(cause: string, tier: string): { why: string; remedy: string; field: string } {
+function causeOf(
+  cause: string,
+  tier: string,
+): { why: string; remedy: (name: (field: string) => string) => string; field: string } {
   if (cause === 'full') {
     const field = `${tier}.capacityBytes`;
-    const remedy = `Raise ${field}, or let older blocks go for them: save({ whenFull: 'replace' })`;
-    return { why: 'the files are as full as they may be', remedy, field };
+    return {
+      why: 'the files are as full as they may be',
+      remedy: (name) =>
+        `Raise ${name(field)}, or let older blocks go for them: save({ whenFull: 'replace' })`,
+      field,
+    };
   }
   const field = `${tier}.writeBudget`;
   if (cause === 'declined') {
-    return { why: 'the write budget does not pay for more', remedy: `Raise ${field}, or save later`, field };
+    return {
+      why: 'the write budget does not pay for more',
+      remedy: (name) => `Raise ${name(field)}, or save later`,
+      field,
+    };
   }
-  return { why: cause, remedy: 'Give the disk room, or see what ails it, and save again', field: tier };
+  return { why: cause, remedy: () => 'Give the disk room, or see what ails it, and save again', field: tier };
 }
 
 /** The disk wrote the blocks, and does not say that they survive. */
@@ -193,9 +204,10 @@ function notKept(held: number, left: LeftBlocks, tier: string): TierKVError {
     count === 1
       ? '1 is not saved and still where it was'
       : `${count} are not saved and still where they were`;
-  return new TierKVError(
+  return namedError(
     'TKV_IO',
-    `${tier} holds ${held} ${held === 1 ? 'block' : 'blocks'} durably, and ${rest} (${told}). ${remedy}.`,
     { field },
+    (name) =>
+      `${tier} holds ${held} ${held === 1 ? 'block' : 'blocks'} durably, and ${rest} (${told}). ${remedy(name)}.`,
   );
 }

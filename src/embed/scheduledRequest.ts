@@ -1,6 +1,6 @@
 /** A request of the scheduler: its tokens, their keys, and the block table that kernels read. */
 
-import { inputError, requireInteger } from '../runtime/errors.ts';
+import { described, inputError, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type KeyChain,
@@ -10,11 +10,12 @@ import {
   type Sequence,
   type ServingRequest,
 } from '../runtime/index.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { type DeviceBlockTable, notOnTop, placesIn, type RequestContext, readableBlocks } from './context.ts';
 import type { RequestWatch } from './observability.ts';
 import { requireTokenIds, TokenList } from './tenancy.ts';
 
+/** A request that `KVScheduler.add` takes. */
 export interface KVRequest {
   /** Unique among the requests that have not ended. */
   readonly id: string;

@@ -9,9 +9,9 @@
  */
 
 import { runningClock } from '../backends/runningClock.ts';
-import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
+import { resolveSchedulerConfig, schedulerConfig } from '../runtime/batching/config.ts';
 import { idInUse } from '../runtime/batching/scheduler.ts';
-import { configError, inputError } from '../runtime/errors.ts';
+import { configError, described, inputError } from '../runtime/errors.ts';
 import {
   type AbortResult,
   type ComputeEstimate,
@@ -28,21 +28,32 @@ import {
   type StepPlan,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
-import type { DeviceBlockTable, RequestContext } from './context.ts';
+import type { DeviceBlockTable, RequestContext, Ticket } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { tellOfPlan, tellOfTokens } from './observability.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { requireTokenId } from './tenancy.ts';
 
-/** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
+/**
+ * `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. `queueOrder` is `tenant-turns`
+ * where none is named: however many requests one tenant adds, another one's next request waits for at most one of them.
+ */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
+
+/** Among requests that wait for room, those of the scheduler count as `begin` without a priority. */
+const PRIORITY = 0;
 
 /** Longest time between two looks at blocks that are late. */
 const LATE_MS_MOST = 1000;
 
+/**
+ * Decides which requests of a runtime run in each step, and in which blocks: continuous batching with chunked
+ * prefill.
+ */
 export class KVScheduler {
   readonly #context: RequestContext;
   readonly #scheduler: Scheduler<ScheduledRequest>;
@@ -63,6 +74,8 @@ export class KVScheduler {
   /** Blocks came to be in place since the last step began to be planned. */
   #hasSettled = false;
   #waiting: (() => void)[] = [];
+  /** The place of its next request among those of `begin` that wait for room. */
+  #ticket: Ticket | undefined;
   #isClosed = false;
   /**
    * Tokens at which a request ends with `capacity`, prompt and answer together: what the top tier holds, less the room that
@@ -76,18 +89,21 @@ export class KVScheduler {
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');
     }
-    if (config.preemption === 'restart') {
+    const { preemption, publish } = schedulerConfig.read(config, 'config');
+    if (preemption === 'restart') {
       const problem = "is 'restart', which would generate tokens again that were handed out";
       throw configError('preemption', problem, "Use 'recompute' or 'offload'.");
     }
-    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
-    if ((config as SchedulerConfig).publish === 'whenPlanned') {
+    if (publish === 'whenPlanned') {
       const problem = "is 'whenPlanned', but digests are taken behind the step's kernels";
       throw configError('publish', problem, 'Leave it out.');
     }
     const places = { blockTokens, sizeClass: units.sizeClass[0] };
     const port = new ManagerPort(manager, places);
-    const resolved = resolveSchedulerConfig(config, port.hasLowerTier);
+    const resolved = resolveSchedulerConfig(
+      { ...config, queueOrder: config.queueOrder ?? 'tenant-turns' },
+      port.hasLowerTier,
+    );
     const { maxModelTokens } = resolved;
     // the KV of the last token is never computed
     const held = port.capacityBlocks * blockTokens + 1;
@@ -172,6 +188,7 @@ export class KVScheduler {
       this.#requests.delete(id);
       request?.watch?.ended(this.#context.nowUs(), 'aborted');
     }
+    if (this.#ticket !== undefined) this.#standFor(this.#scheduler.next);
     this.#tellNews();
     return result;
   }
@@ -184,7 +201,7 @@ export class KVScheduler {
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
-    requireShapes({ ranks }, { ranks: ['object'] });
+    checkInputs({ ranks }, { ranks: is.list(is.object()) });
     this.#asking.rank(ranks, (others) => this.#asOneCall((nowUs) => this.#scheduler.rerank(others, nowUs)));
     this.#tellNews();
   }
@@ -200,7 +217,9 @@ export class KVScheduler {
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
     this.#dropDoubtful();
     this.#hasSettled = false;
-    const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs));
+    const opensMost = this.#opensMost();
+    const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs, opensMost));
+    this.#keepPlace(plan);
     tellOfPlan(plan, this.#context.nowUs());
     this.#losses = keeper.losses;
     // Room that the step made itself does not count as news. A preempted request does, and so do blocks that
@@ -306,6 +325,38 @@ export class KVScheduler {
     return setTimeout(() => this.#tellNews(), Math.min(Math.max(1, ms), LATE_MS_MOST));
   }
 
+  /**
+   * Waiting requests that may take room in this step: all of them, unless requests of `begin` wait for room as well. Then it is one
+   * where it is the scheduler's turn, and none where it is not.
+   */
+  #opensMost(): number {
+    const { admission } = this.#context;
+    if (admission.waiting === 0) return Number.POSITIVE_INFINITY;
+    this.#standFor(this.#scheduler.next);
+    return this.#ticket !== undefined && admission.isFirst(this.#ticket) ? 1 : 0;
+  }
+
+  /** What took room has had its turn; what found none waits among the others for the next one. */
+  #keepPlace({ opened, heldUp }: StepPlan<ScheduledRequest>): void {
+    const ticket = this.#ticket;
+    if (ticket !== undefined && opened.length > 0) {
+      this.#ticket = undefined;
+      this.#context.admission.take(ticket);
+    }
+    this.#standFor(heldUp);
+  }
+
+  #standFor(request: ScheduledRequest | undefined): void {
+    const { admission } = this.#context;
+    const ticket = this.#ticket;
+    if (ticket !== undefined && ticket.owner === request?.owner) return;
+    this.#ticket =
+      request === undefined
+        ? undefined
+        : admission.join(request.owner, PRIORITY, false, () => this.#tellNews());
+    if (ticket !== undefined) admission.leave(ticket);
+  }
+
   /** How far a request is, or undefined when it has ended. */
   progress(id: string): RequestProgress | undefined {
     const asking = this.#asking.holds(id) ? this.#requests.get(id) : undefined;
@@ -324,6 +375,7 @@ export class KVScheduler {
     this.#requests.clear();
     this.#asking.dropAll();
     this.#isClosed = true;
+    this.#standFor(undefined);
     this.#stopListening();
     this.#tellNews();
   }
@@ -359,6 +411,7 @@ export class KVScheduler {
 
 // What a step computes: for each request its tokens, and where their KV lies.
 
+/** One request's part of a step. */
 export interface PlannedRequest {
   readonly id: string;
   /** The manager's block table of the request. A preempted request gets another one: keep no state by it. */
@@ -375,6 +428,7 @@ export interface PlannedRequest {
   readonly samples: boolean;
 }
 
+/** The next step of the batch: which requests, which of their tokens, and where their blocks lie. */
 export interface KVStepPlan {
   /** In the order of the batch. Empty: there is nothing to compute now; await `next`. */
   readonly requests: readonly PlannedRequest[];
@@ -420,6 +474,7 @@ function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest
 
 // What an engine hands in after a step, checked as a whole before it takes effect, and the outcome.
 
+/** A token that the engine sampled in a step, told to `KVScheduler.stepEnded`. */
 export interface SampledToken {
   readonly id: string;
   readonly token: number;
@@ -429,6 +484,7 @@ export interface SampledToken {
 
 const sampledTokenNames: readonly string[] = optionNames<SampledToken>({ id: true, token: true, stop: true });
 
+/** A request that has ended, and why. */
 export interface FinishedRequest {
   readonly id: string;
   /**
@@ -440,6 +496,7 @@ export interface FinishedRequest {
   readonly tokens: Uint32Array;
 }
 
+/** What a step came to: the requests that ended with it. */
 export interface KVStepOutcome {
   /** Bytes were lost while the step ran. All its requests are computed again, with the tokens they had. */
   readonly interrupted: boolean;

@@ -234,7 +234,7 @@ export class SharedWait {
         this.#leftMs = 0;
         resolve();
       };
-      stop = runningClock.alarm(this.#leftMs, over, true);
+      stop = runningClock.alarm(this.#leftMs, over);
     });
     try {
       await unlessAborted(signals, () => Promise.race([other, late]));

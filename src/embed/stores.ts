@@ -31,8 +31,9 @@ import {
   TOP,
   tierName,
 } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { configuredTiers } from '../runtime/manager/config.ts';
-import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
 
 export interface StoreConfig extends TierOptions {
   /** What tiers must know whose blocks outlive the process or are shared. Default: nothing outlives it. */
@@ -88,7 +89,7 @@ export interface OpenStores extends AsyncDisposable, TierStores {
  * closed again
  */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
-  requireShapes({ config, manager }, { config: 'object', manager: { lookup: 'function' } });
+  checkInputs({ config, manager }, { config: is.object(), manager: is.fields({ lookup: is.func() }) });
   const rows = tierRows;
   const known = [...storeConfigNames, ...rows.flatMap((row) => row.optionNames)];
   requireOptions(config, known, 'config', 'TKV_CONFIG');
@@ -263,7 +264,7 @@ export async function requireMachineHolds(manager: ManagerConfig, options: TierO
         `${row.name}.capacityBytes`,
         `is room for ${slots} blocks of ${smallest} bytes, whose tables take ${slots * TABLE_BYTES_OF_SLOT} ` +
           `bytes of host memory where ${availableBytes} are available`,
-        `Lower ${row.name}.capacityBytes, or use larger blocks.`,
+        (name) => `Lower ${name(`${row.name}.capacityBytes`)}, or use larger blocks.`,
       );
     }
   }
@@ -273,7 +274,7 @@ export async function requireMachineHolds(manager: ManagerConfig, options: TierO
         `${row.name}.capacityBytes`,
         `asks for ${bytes} bytes of host memory, and ${tables} go to tables, where ${availableBytes} are ` +
           'available',
-        `Lower ${row.name}.capacityBytes.`,
+        (name) => `Lower ${name(`${row.name}.capacityBytes`)}.`,
       );
     }
   }

@@ -63,7 +63,7 @@ export function longestTail(
 ): { readonly tokens: number; readonly keys: readonly Uint32Array[] } | null {
   const most = Math.min(list.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
   for (let tokens = most; tokens > 0; tokens--) {
-    if (!manager.hasHadBlocksOf(tokens)) continue;
+    if (!manager.inspect.hasHadBlocksOf(tokens)) continue;
     const keys = groups.map((group) => {
       const key = new Uint32Array(4);
       group.chain.hashPartial(list.words, cachedBlocks, tokens, group.keys, key);

@@ -4,16 +4,18 @@
  * tenants not met for long are given up and made again when they come back.
  */
 
-import { configError, inputError, type TierKVError } from '../runtime/errors.ts';
+import { configError, described, inputError, type TierKVError } from '../runtime/errors.ts';
 import {
   elementAt,
   KeyChain,
   type KeyElements,
   type KeyNamespace,
   type RequestExtras,
+  requireElements,
 } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
-import { described, requireShapes, requireText } from '../runtime/options.ts';
+import { checkInputs, requireText } from '../runtime/options.ts';
 import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
@@ -202,6 +204,7 @@ const listedMost = 2 ** 24;
 
 /** The tokens as they are now, for a call that goes on with them later. */
 export function copyOfTokens(tokens: KeyElements): KeyElements {
+  requireElements(tokens);
   // not of a Buffer, whose slice is a view
   if (ArrayBuffer.isView(tokens) && !(tokens instanceof Uint8Array)) return (tokens as Uint32Array).slice();
   if (tokens.length > listedMost) return tokens;
@@ -243,7 +246,7 @@ export class SharingGroups {
    * @throws TKV_CONFIG for a tenant in two groups, or an empty group
    */
   constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
-    requireShapes({ groups }, { groups: 'object?' });
+    checkInputs({ groups }, { groups: is.optional(is.object()) });
     for (const [name, tenants] of Object.entries(groups)) {
       const field = `sharingGroups.${name}`;
       if (!Array.isArray(tenants) || tenants.length === 0) {

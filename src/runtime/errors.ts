@@ -31,6 +31,7 @@ function oneLine(message: string): string {
   return message.replace(/[\t\n\v\f\r\u0085\u2028\u2029]+/g, ' ');
 }
 
+/** The error of every call: a stable code, the field at fault, and the remedy in the message. */
 export class TierKVError extends Error {
   override readonly name: string = 'TierKVError';
   readonly code: ErrorCode;
@@ -54,35 +55,54 @@ export class TierKVError extends Error {
   }
 }
 
-/** A value in a message, a text in quotes: "5" is not 5. It never throws, whatever the value is. */
-function shown(value: unknown): string {
-  if (typeof value === 'string' && value.length <= longestName) return JSON.stringify(value);
+/** A value in the words of a message. It never throws, whatever the value is. */
+export function described(value: unknown): string {
+  if (typeof value === 'string')
+    return value.length > 64 ? `a text of ${value.length} letters` : JSON.stringify(value);
   if (typeof value === 'bigint') return `${value}n`;
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'an array' : 'an object';
-  return typeof value === 'function' ? 'a function' : String(value);
+  if (typeof value === 'function') return 'a function';
+  if (typeof value === 'symbol') return 'a symbol';
+  if (Array.isArray(value)) return 'an array';
+  if (ArrayBuffer.isView(value)) {
+    const kind = Object.prototype.toString.call(value).slice(8, -1);
+    return `${kind.startsWith('I') ? 'an' : 'a'} ${kind}`;
+  }
+  if (typeof value === 'object' && value !== null) return 'an object';
+  return String(value);
 }
 
-/** What a field is called. */
+/** What a field or a file is called. */
 type NameOfField = (field: string) => string;
 /** A part of a sentence. It is a function where it names fields, so that each has the name that its writer knows. */
 export type Said = string | ((name: NameOfField) => string);
 
-/** How an error is said, given what its fields are called. */
+/** How an error is said, given what its fields and its file are called. */
 const sentences = new WeakMap<TierKVError, (name: NameOfField) => string>();
 
-/** An error about a field whose sentence may name that field and others. */
+/** An error whose sentence may name its field, its file and other fields, under names that `renamed` gives them. */
 export function namedError(
   code: ErrorCode,
-  field: string,
+  facts: ErrorFacts,
   sentence: (name: NameOfField) => string,
 ): TierKVError {
-  const error = new TierKVError(
-    code,
-    sentence((name) => name),
-    { field },
-  );
+  const said = sentence((name) => name);
+  const error = new TierKVError(code, said, facts);
   sentences.set(error, sentence);
   return error;
+}
+
+/** A mistake in a line of a file. */
+export function lineError(
+  path: string,
+  line: number,
+  said: Said,
+  facts: Pick<ErrorFacts, 'field' | 'cause'> = {},
+): TierKVError {
+  return namedError(
+    'TKV_INPUT',
+    { ...facts, path, line },
+    (name) => `${name(path)}:${line}: ${typeof said === 'string' ? said : said(name)}`,
+  );
 }
 
 /** A bad setting: names the field, what it is, and the remedy. */
@@ -90,7 +110,7 @@ export function configError(field: string, problem: Said, remedy: Said): TierKVE
   const said = (part: Said, name: NameOfField): string => (typeof part === 'string' ? part : part(name));
   return namedError(
     'TKV_CONFIG',
-    field,
+    { field },
     (name) => `${name(field)} ${said(problem, name)}. ${said(remedy, name)}`,
   );
 }
@@ -108,25 +128,47 @@ export interface SourcePlace {
  */
 export function faultAt(
   error: TierKVError,
-  { name: field, file, line = 1 }: SourcePlace,
+  { name: field, file: path, line = 1 }: SourcePlace,
   name: NameOfField,
 ): TierKVError {
   const sentence = sentences.get(error);
-  const unsaid = file === undefined ? error.message : `${field}: ${error.message}`;
-  const text = sentence === undefined ? unsaid : sentence(name);
-  const placed =
-    file === undefined
-      ? new TierKVError(error.code, text, { field, cause: error })
-      : new TierKVError('TKV_INPUT', `${file}:${line}: ${text}`, { field, path: file, line, cause: error });
-  if (sentence !== undefined) sentences.set(placed, (outer) => sentence((each) => outer(name(each))));
-  return placed;
+  const own = { field, cause: error };
+  if (path === undefined) {
+    if (sentence === undefined) return new TierKVError(error.code, error.message, own);
+    return namedError(error.code, own, (outer) => sentence((each) => outer(name(each))));
+  }
+  const said = (outer: NameOfField): string =>
+    sentence === undefined ? `${field}: ${error.message}` : sentence((each) => outer(name(each)));
+  return namedError('TKV_INPUT', { ...own, path, line }, (outer) => `${outer(path)}:${line}: ${said(outer)}`);
 }
 
-/** The error under other names of fields, where they have some. Another error, and one about another field, stays as it is. */
-export function renamed(names: Readonly<Record<string, string>>, error: unknown): unknown {
-  if (!(error instanceof TierKVError) || error.field === undefined || error.path !== undefined) return error;
-  const name: NameOfField = (field) => (Object.hasOwn(names, field) ? names[field] : field);
-  return Object.hasOwn(names, error.field) ? faultAt(error, { name: name(error.field) }, name) : error;
+/**
+ * The error under other names of its field, its file and what else its sentence names. An error that names nothing of these is
+ * the same object, and the field of a line keeps the name that the file has for it.
+ * @param names by field and path: a table, or what gives the name
+ */
+export function renamed(
+  names: Readonly<Record<string, string>> | ((field: string) => string | undefined),
+  error: unknown,
+): unknown {
+  if (!(error instanceof TierKVError)) return error;
+  const known = (name: string): string | undefined =>
+    typeof names === 'function' ? names(name) : Object.hasOwn(names, name) ? names[name] : undefined;
+  const name: NameOfField = (each) => known(each) ?? each;
+  const { code, field, path, line } = error;
+  const facts: ErrorFacts = {
+    cause: error,
+    ...(field === undefined ? {} : { field: line === undefined ? name(field) : field }),
+    ...(path === undefined ? {} : { path: name(path) }),
+    ...(line === undefined ? {} : { line }),
+  };
+  const sentence = sentences.get(error);
+  const again =
+    sentence === undefined
+      ? new TierKVError(code, error.message, facts)
+      : namedError(code, facts, (outer) => sentence((each) => outer(name(each))));
+  const isSame = again.message === error.message && again.field === field && again.path === path;
+  return isSame ? error : again;
 }
 
 /** A bad argument: names the field, what it is, and the remedy. */
@@ -144,7 +186,7 @@ export function requireInteger(
     const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
     throw configError(
       field,
-      `is ${shown(value)}, not an integer ${range}`,
+      `is ${described(value)}, not an integer ${range}`,
       (name) => `Set ${name(field)} to an integer ${range}.`,
     );
   }
@@ -155,7 +197,7 @@ export function requirePositive(field: string, value: number): number {
   if (!Number.isFinite(value) || value <= 0) {
     throw configError(
       field,
-      `is ${shown(value)}, not a positive finite number`,
+      `is ${described(value)}, not a positive finite number`,
       (name) => `Set ${name(field)} above 0.`,
     );
   }
@@ -167,7 +209,7 @@ export function requireFinite(field: string, value: number): number {
   if (!Number.isFinite(value) || value < 0) {
     throw configError(
       field,
-      `is ${shown(value)}, not a finite number of at least 0`,
+      `is ${described(value)}, not a finite number of at least 0`,
       (name) => `Set ${name(field)} to 0 or more.`,
     );
   }
@@ -178,7 +220,7 @@ export function requireFraction(field: string, value: number): number {
   if (!(typeof value === 'number' && value >= 0 && value <= 1)) {
     throw configError(
       field,
-      `is ${shown(value)}, outside [0, 1]`,
+      `is ${described(value)}, outside [0, 1]`,
       (name) => `Set ${name(field)} to a share from 0 to 1.`,
     );
   }
@@ -250,6 +292,6 @@ export function unknownName(
       : nearest === undefined
         ? `Known: ${known.join(', ')}.`
         : `Did you mean ${nearest}?`;
-  const asked = typeof name === 'string' ? JSON.stringify(name) : shown(name);
+  const asked = typeof name === 'string' ? JSON.stringify(name) : described(name);
   return configError(field, `is not known (${asked})`, remedy);
 }

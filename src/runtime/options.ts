@@ -3,22 +3,121 @@
  * names the fault as the caller wrote it, with the remedy.
  */
 
-import { configError, type ErrorCode, nearestName, TierKVError } from './errors.ts';
+import { configError, described, type ErrorCode, nearestName, TierKVError } from './errors.ts';
+import { check, type Defaulted, isRecord, type Optional, type ValueKind } from './kinds.ts';
 
-/** A value in the words of a message. It never throws, whatever the value is. */
-export function described(value: unknown): string {
-  if (typeof value === 'string')
-    return value.length > 64 ? `a text of ${value.length} letters` : JSON.stringify(value);
-  if (typeof value === 'bigint') return `${value}n`;
-  if (typeof value === 'function') return 'a function';
-  if (typeof value === 'symbol') return 'a symbol';
-  if (Array.isArray(value)) return 'an array';
-  if (ArrayBuffer.isView(value)) {
-    const kind = Object.prototype.toString.call(value).slice(8, -1);
-    return `${kind.startsWith('I') ? 'an' : 'a'} ${kind}`;
+/** What an option may be: TypeScript holds that a table has all options of a type, each of its kind, and no other. */
+type OptionKind = ValueKind<unknown> | Optional<unknown>;
+type MayBeLeftOut<Options, Name extends keyof Options> = undefined extends Options[Name]
+  ? true
+  : Record<never, never> extends Pick<Options, Name>
+    ? true
+    : false;
+export type Kinds<Options> = {
+  readonly [Name in keyof Options]-?: true extends MayBeLeftOut<Options, Name>
+    ? Optional<Exclude<Options[Name], undefined>>
+    : ValueKind<Options[Name]>;
+};
+type OptionValue<Each> =
+  Each extends Optional<infer Value> ? Value : Each extends ValueKind<infer Value> ? Value : never;
+type AlwaysThere = ValueKind<unknown> | Defaulted<unknown>;
+/** What a table reads: options with a default are always there. */
+type ReadOptions<Entries> = {
+  readonly [Name in keyof Entries as Entries[Name] extends AlwaysThere ? Name : never]: OptionValue<
+    Entries[Name]
+  >;
+} & {
+  readonly [Name in keyof Entries as Entries[Name] extends AlwaysThere ? never : Name]?: OptionValue<
+    Entries[Name]
+  >;
+};
+
+/**
+ * An option object: its names, and the kind, range and default of each. It is a kind itself, for options inside of others.
+ * The interface of the options stays, for its sentences: `optionTable({ ... } satisfies Kinds<PoolLimits>)`.
+ */
+export class OptionTable<out Options extends object> implements ValueKind<Options> {
+  readonly #entries: ReadonlyMap<string, OptionKind>;
+  readonly #code: ErrorCode;
+
+  constructor(entries: Readonly<Record<string, OptionKind>>, code: ErrorCode) {
+    this.#entries = new Map(Object.entries(entries));
+    this.#code = code;
   }
-  if (typeof value === 'object' && value !== null) return 'an object';
-  return String(value);
+
+  get names(): readonly string[] {
+    return [...this.#entries.keys()];
+  }
+
+  /**
+   * A new object with the options that are given and the defaults of others. Left out and `undefined` are the same; `null` is refused,
+   * except where the kind takes it.
+   * @param field the caller's name for the object; an option is `field.name`, or just `name` if `field` is `options` or
+   * `config`
+   * @param others names beside those of the table, whose values are taken as they are
+   * @throws TKV_INPUT, or the code of the table, naming what is unknown, missing or wrong
+   */
+  read(
+    options: unknown,
+    field = 'options',
+    code: ErrorCode = this.#code,
+    others: readonly string[] = [],
+  ): Options {
+    requireObject(options as object, field, code);
+    const given = options as Readonly<Record<string, unknown>>;
+    const within = field === 'options' || field === 'config' ? '' : `${field}.`;
+    const read: Record<string, unknown> = {};
+    for (const [name, value] of Object.entries(given)) {
+      const entry = this.#entries.get(name);
+      if (entry === undefined && !others.includes(name)) throw this.#unknown(name, within, code, others);
+      if (value === null && !takesNull(entry)) {
+        const problem = `${within}${name} is null. Give it a value, or leave it out if it has a default.`;
+        throw new TierKVError(code, problem, { field: within + name });
+      }
+      if (entry === undefined && value !== undefined) read[name] = value;
+    }
+    for (const [name, entry] of this.#entries) {
+      const value = given[name];
+      if (!('mayBeLeftOut' in entry)) read[name] = entry.read(value, within + name, code);
+      else if (value !== undefined) read[name] = entry.kind.read(value, within + name, code);
+      else if ('byDefault' in entry) read[name] = entry.byDefault;
+    }
+    return read as Options;
+  }
+
+  #unknown(name: string, within: string, code: ErrorCode, others: readonly string[]): TierKVError {
+    const names = [...this.#entries.keys(), ...others];
+    const nearest = nearestName(name, names);
+    const remedy =
+      nearest === undefined ? `The names are ${names.join(', ')}.` : `Did you mean '${nearest}'?`;
+    return new TierKVError(code, `${within}${name} is unknown here. ${remedy}`, { field: within + name });
+  }
+}
+
+const takesNull = (entry: OptionKind | undefined): boolean =>
+  entry !== undefined && (('mayBeLeftOut' in entry ? entry.kind : entry).takesNull ?? false);
+
+/** @param code of errors about the object and about kinds; settings of what is built have `TKV_CONFIG` */
+export function optionTable<Entries extends Readonly<Record<string, OptionKind>>>(
+  entries: Entries,
+  code: ErrorCode = 'TKV_INPUT',
+): OptionTable<ReadOptions<Entries>> {
+  return new OptionTable(entries, code);
+}
+
+/**
+ * The arguments of a call, by their names, are of their kinds. For calls from outside, not for what runs once a token.
+ * @throws TKV_INPUT with the place of the first that is not
+ */
+export function checkInputs<Inputs extends object>(
+  inputs: Inputs,
+  kinds: { readonly [Name in keyof NoInfer<Inputs>]?: OptionKind },
+): void {
+  const known = kinds as Readonly<Record<string, OptionKind | undefined>>;
+  for (const [name, value] of Object.entries(inputs)) {
+    const kind = known[name];
+    if (kind !== undefined) check(value, name, kind);
+  }
 }
 
 /** The names of a type of options. TypeScript holds that the list has all of them, and no other. */
@@ -120,89 +219,4 @@ export function oneOf<Name extends string>(field: string, value: Name, names: re
       ? `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`
       : `Did you mean '${nearest}'?`;
   throw configError(field, `is ${described(value)}`, remedy);
-}
-
-type ValueKind =
-  | 'text'
-  | 'name'
-  | 'number'
-  | 'bigint'
-  | 'flag'
-  | 'array'
-  | 'object'
-  | 'function'
-  | 'bytes'
-  | 'map'
-  | 'set'
-  | 'iterable';
-/**
- * What a value must look like: a kind, with `?` where it may be left out, the shape of each element of an array, or the
- * shapes of the fields of an object that a call cannot do without.
- */
-export type Shape = ValueKind | `${ValueKind}?` | readonly [Shape] | { readonly [field: string]: Shape };
-
-interface KindCheck {
-  /** As in "must be ...". */
-  readonly words: string;
-  readonly holds: (value: unknown) => boolean;
-}
-
-const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
-/** What has named fields: no list, and no container of another kind. */
-const isRecord = (value: unknown): value is object =>
-  isObject(value) &&
-  !(Array.isArray(value) || ArrayBuffer.isView(value) || value instanceof Map || value instanceof Set);
-const kinds: Readonly<Record<ValueKind, KindCheck>> = {
-  text: { words: 'text', holds: (value) => typeof value === 'string' },
-  name: { words: 'text that is not empty', holds: (value) => typeof value === 'string' && value !== '' },
-  number: { words: 'a number', holds: (value) => typeof value === 'number' && !Number.isNaN(value) },
-  bigint: { words: 'a bigint', holds: (value) => typeof value === 'bigint' },
-  flag: { words: 'true or false', holds: (value) => typeof value === 'boolean' },
-  array: { words: 'an array', holds: Array.isArray },
-  object: { words: 'an object', holds: isRecord },
-  function: { words: 'a function', holds: (value) => typeof value === 'function' },
-  bytes: { words: 'a typed array', holds: ArrayBuffer.isView },
-  map: { words: 'a Map', holds: (value) => value instanceof Map },
-  set: { words: 'a Set', holds: (value) => value instanceof Set },
-  iterable: {
-    words: 'an array, or what can be iterated',
-    holds: (value) => isObject(value) && (Symbol.iterator in value || Symbol.asyncIterator in value),
-  },
-};
-
-function requireShape(value: unknown, field: string, shape: Shape): void {
-  if (typeof shape === 'string') {
-    if (value === undefined && shape.endsWith('?')) return;
-    const { words, holds } = kinds[shape.replace('?', '') as ValueKind];
-    if (holds(value)) return;
-    const problem = `${field} must be ${words}, and it is ${described(value)}`;
-    throw new TierKVError('TKV_INPUT', `${problem}. Pass ${words}.`, { field });
-  }
-  if (Array.isArray(shape)) {
-    requireShape(value, field, 'array');
-    const [each] = shape as readonly [Shape];
-    (value as readonly unknown[]).forEach((element, i) => {
-      requireShape(element, `${field}[${i}]`, each);
-    });
-    return;
-  }
-  if (!isObject(value)) requireShape(value, field, 'object');
-  for (const [name, inner] of Object.entries(shape)) {
-    requireShape((value as Readonly<Record<string, unknown>>)[name], `${field}.${name}`, inner);
-  }
-}
-
-/**
- * The inputs of a call, by their names, look as they must. One table of shapes may serve all calls of a file. For calls from outside, not for what runs once a token.
- * @throws TKV_INPUT with the place of the first that does not
- */
-export function requireShapes<Inputs extends object>(
-  inputs: Inputs,
-  shapes: { readonly [Name in keyof NoInfer<Inputs>]?: Shape },
-): void {
-  const known = shapes as Readonly<Record<string, Shape | undefined>>;
-  for (const [name, value] of Object.entries(inputs)) {
-    const shape = known[name];
-    if (shape !== undefined) requireShape(value, name, shape);
-  }
 }

@@ -5,9 +5,10 @@
 
 import type { SchedulerCounters } from './batching/core.ts';
 import { requireInteger } from './errors.ts';
+import * as is from './kinds.ts';
 import type { Counters } from './manager/counters.ts';
 import type { KVManager } from './manager/manager.ts';
-import { requireShapes } from './options.ts';
+import { checkInputs } from './options.ts';
 import { type TierName, tierName } from './tier/tier.ts';
 
 export interface TierBudget {
@@ -30,6 +31,7 @@ export interface TierBudget {
   readonly quotaBytes: number | null;
 }
 
+/** How much of each tier an owner uses, and may use. */
 export interface KVBudget {
   readonly owner: number;
   /** Fastest first. */
@@ -41,14 +43,17 @@ export interface KVBudget {
  * @throws TKV_CONFIG for an unknown owner
  */
 export function kvBudget(manager: KVManager, owner = 0): KVBudget {
-  requireShapes({ manager, owner }, { manager: { lookup: 'function' }, owner: 'number?' });
+  checkInputs(
+    { manager, owner },
+    { manager: is.fields({ lookup: is.func() }), owner: is.optional(is.number()) },
+  );
   requireInteger('owner', owner, 0, manager.config.owners - 1);
   const tiers = manager.config.tiers.map(({ tier, shape }, position): TierBudget => {
-    const { residentBytes, cachedBytes, capacityBytes: atRest } = manager.usage(position);
+    const { residentBytes, cachedBytes, capacityBytes: atRest } = manager.inspect.usage(position);
     const capacityBytes = position === 0 ? shape.capacityBytes : atRest;
     const fixedBytes = residentBytes - cachedBytes;
-    const protectedBytes = manager.protectedBytes(owner, position);
-    const speculativeBytes = position === 0 ? manager.speculativeBytes(owner) : 0;
+    const protectedBytes = manager.inspect.protectedBytes(owner, position);
+    const speculativeBytes = position === 0 ? manager.inspect.speculativeBytes(owner) : 0;
     const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes + speculativeBytes);
     return {
       tier: tierName(tier),
@@ -57,8 +62,8 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
       protectedBytes,
       availableBytes,
       availableBlocks: Math.floor(availableBytes / manager.config.unitBytes[0]),
-      ownedBytes: manager.ownedBytes(owner, position),
-      quotaBytes: manager.quotaBytes(owner, position),
+      ownedBytes: manager.inspect.ownedBytes(owner, position),
+      quotaBytes: manager.inspect.quotaBytes(owner, position),
     };
   });
   return { owner, tiers };
@@ -81,6 +86,7 @@ export interface TierMetrics {
   readonly readBytes: number;
 }
 
+/** What `kvMetrics` gives. */
 export interface KVMetrics {
   /** Blocks that requests asked for. */
   readonly lookups: number;
@@ -99,13 +105,16 @@ export interface KVMetrics {
   readonly preemptionRate: number | null;
 }
 
-/** @param scheduler counters of the scheduler on this manager, where there is one */
+/**
+ * Figures of a manager for an operator: hit rate, use of each tier, traffic.
+ * @param scheduler counters of the scheduler on this manager, where there is one
+ */
 export function kvMetrics(manager: KVManager, scheduler?: Readonly<SchedulerCounters>): KVMetrics {
-  requireShapes({ manager }, { manager: { lookup: 'function' } });
-  const c = manager.counters;
+  checkInputs({ manager }, { manager: is.fields({ lookup: is.func() }) });
+  const c = manager.inspect.counters;
   const hits = c.hits.reduce((sum, count) => sum + count, 0);
   const lookups = hits + c.misses;
-  const tiers = manager.tiers.map(
+  const tiers = manager.inspect.tiers.map(
     (tier, position): TierMetrics => ({
       tier: tierName(tier),
       hitRate: share(c.hits[position], lookups),

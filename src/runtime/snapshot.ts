@@ -8,8 +8,8 @@
  */
 
 import { digestWords } from './digest.ts';
-import { invariant, TierKVError } from './errors.ts';
-import { described, requireArray } from './options.ts';
+import { described, invariant, TierKVError } from './errors.ts';
+import { requireArray } from './options.ts';
 
 interface Packed<T extends TypedArray = TypedArray> {
   readonly head: T;

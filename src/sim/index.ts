@@ -1,38 +1,5 @@
 /** BLIS: the simulator's parts. */
 
-export { loadProgram } from '../policy/sandbox/loadProgram.ts';
-export {
-  type Budget,
-  type DecisionShape,
-  type InputKind,
-  type InputShape,
-  InputTable,
-  Meter,
-  PolicyError,
-  type PolicyErrorFacts,
-  type PolicyErrorKind,
-  type PolicyFunction,
-  type PolicyInstance,
-  type PolicyLanguage,
-  type PolicyProgram,
-  policyErrorKinds,
-  policyLanguages,
-  quoted,
-  type Signature,
-} from '../policy/sandbox/program.ts';
-export { repr } from '../policy/sandbox/starlark/operations.ts';
-export {
-  type FieldKind,
-  RecordShape,
-  StarDict,
-  StarFloat,
-  StarFunction,
-  StarList,
-  StarRecord,
-  StarTuple,
-  type Value,
-} from '../policy/sandbox/starlark/value.ts';
-export { textHash } from '../policy/sandbox/wasm/wasmPolicy.ts';
 export { type Conservation, RequestTape } from './cluster/core.ts';
 export {
   type Handoff,

@@ -7,7 +7,8 @@
 
 import { digestBytes } from '../runtime/digest.ts';
 import { requireFraction } from '../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../runtime/tier/tier.ts';
 import {
@@ -29,15 +30,16 @@ import {
 import { SeededRandom } from './patternItems.ts';
 
 /** Shapes that callers must pass, by the names of parameters. */
-const shapes = {
-  tier: 'number',
-  shape: { pageBytes: 'number', pages: 'number' },
-  verifies: { onWrite: 'flag', onRead: 'flag' },
-  options: 'object?',
-  surroundings: { wait: 'function' },
-  kind: 'text?',
-} as const;
+const inputs = {
+  tier: is.number(),
+  shape: is.fields({ pageBytes: is.number(), pages: is.number() }),
+  verifies: is.fields({ onWrite: is.flag(), onRead: is.flag() }),
+  options: is.optional(is.object()),
+  surroundings: is.fields({ wait: is.func() }),
+  kind: is.optional(is.text()),
+};
 
+/** A store in ordinary memory, for tests. */
 export class ByteStore implements TierStore {
   readonly tier: Tier;
   readonly capacityBytes: number;
@@ -50,7 +52,7 @@ export class ByteStore implements TierStore {
   #disposed = false;
 
   protected constructor(tier: Tier, shape: PoolShape, verifies: TierStore['verifies']) {
-    requireShapes({ tier, shape, verifies }, shapes);
+    checkInputs({ tier, shape, verifies }, inputs);
     this.tier = tier;
     this.capacityBytes = shape.capacityBytes;
     this.verifies = verifies;
@@ -145,7 +147,7 @@ export class StandInDisk extends ByteStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.NVME, shape, { onWrite: false, onRead: options.verify ?? true });
-    requireShapes({ shape, options }, shapes);
+    checkInputs({ shape, options }, inputs);
   }
 }
 
@@ -154,7 +156,7 @@ export class StandInDevice extends ByteStore implements TopTierStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.HBM, shape, { onWrite: options.verify ?? true, onRead: false });
-    requireShapes({ shape, options }, shapes);
+    checkInputs({ shape, options }, inputs);
   }
 
   async seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
@@ -270,6 +272,7 @@ function tear(bytes: Uint8Array, before: Uint8Array | undefined, plan: FaultPlan
 // Not covered: bits that flip in HBM after the block was verified there, since attention reads them in place;
 // bytes that were wrong before they were sealed; a store that reports a running job as retired.
 
+/** Names of all faults. */
 export const faultKinds = [
   'EIO',
   'ENOSPC',
@@ -282,6 +285,7 @@ export const faultKinds = [
   'deviceLost',
   'outOfMemory',
 ] as const;
+/** A fault that a `FaultPlan` can draw. */
 export type FaultKind = (typeof faultKinds)[number];
 
 /** Operations of a store; `memory` stands for bytes at rest in host memory. */
@@ -313,6 +317,7 @@ const itemKinds: Readonly<Record<StoreKind, Readonly<Partial<Record<FaultyOp, re
 // The same seed and the same calls give the same faults. A rate is the chance of a kind at each item, or at
 // each call for kinds that delay whole calls.
 
+/** Seed, rates and delays of a `FaultPlan`. */
 export interface FaultPlanOptions {
   readonly seed: number;
   /**
@@ -335,6 +340,7 @@ const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
   stalledMax: true,
 });
 
+/** Draws faults from a seed, in one order. */
 export class FaultPlan {
   readonly stalledMax: number;
   /** The numbers from which everything is drawn, in one order. */
@@ -433,6 +439,7 @@ interface HeldTransfer {
   readonly until: Promise<void> | undefined;
 }
 
+/** A store that fails as its plan says, before a real one. */
 export class FaultStore<Store extends TierStore = TierStore> implements TierStore {
   readonly tier: Tier;
   readonly capacityBytes: number;
@@ -447,7 +454,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   readonly #before: Map<number, Uint8Array> = new Map();
 
   constructor(inner: Store, surroundings: FaultSurroundings, kind: StoreKind = 'disk') {
-    requireShapes({ surroundings, kind }, shapes);
+    checkInputs({ surroundings, kind }, inputs);
     requireOptions(surroundings, faultSurroundingsNames, 'surroundings', 'TKV_CONFIG');
     this.inner = inner;
     this.tier = inner.tier;
@@ -588,9 +595,9 @@ export class FaultDevice extends FaultStore<TopTierStore> implements TopTierStor
 
   constructor(inner: TopTierStore, surroundings: FaultSurroundings) {
     super(inner, surroundings, 'device');
-    requireShapes(
+    checkInputs(
       { inner, surroundings },
-      { inner: { seal: 'function' }, surroundings: { wait: 'function' } },
+      { inner: is.fields({ seal: is.func() }), surroundings: is.fields({ wait: is.func() }) },
     );
     this.lost = new Promise((resolve) => {
       this.#announce = resolve;
@@ -662,9 +669,9 @@ export class FaultHost
 {
   constructor(inner: HostTierStore & TopTierStore, surroundings: FaultSurroundings) {
     super(inner, surroundings, 'host');
-    requireShapes(
+    checkInputs(
       { inner, surroundings },
-      { inner: { view: 'function' }, surroundings: { wait: 'function' } },
+      { inner: is.fields({ view: is.func() }), surroundings: is.fields({ wait: is.func() }) },
     );
   }
 

@@ -5,7 +5,8 @@
  */
 
 import { type Digest, digestBytes } from '../runtime/digest.ts';
-import { requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs } from '../runtime/options.ts';
 import { countPatternMismatches, fillPattern, patternWord } from '../runtime/pattern.ts';
 import type { PoolShape } from '../runtime/tables/slotPool.ts';
 import type { StoreItem } from '../runtime/tier/tierStore.ts';
@@ -55,11 +56,12 @@ export function mismatchedWords(item: StoreItem): number {
 // choose slots and sizes, not for statistics. Suites name their seed in the test's title and take it from
 // TIERKV_SEED, so that a failure can be repeated.
 
+/** Random numbers from a seed, the same on every machine. */
 export class SeededRandom {
   #state: number;
 
   constructor(seed: number) {
-    requireShapes({ seed }, { seed: 'number' });
+    checkInputs({ seed }, { seed: is.number() });
     this.#state = seed | 0;
   }
 

@@ -9,7 +9,8 @@
  */
 
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
 import { type PoolShape, poolShape } from '../runtime/tables/slotPool.ts';
 import { Outcome, outcomeNames, tierNames } from '../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult, TierStore } from '../runtime/tier/tierStore.ts';
@@ -274,6 +275,7 @@ function generationsOfSlots(trial: Trial): void {
 
 // ---- the suite
 
+/** What `tierContract` takes beside name and store. */
 export interface TierContractOptions {
   /** Slot sizes must be multiples of this number of bytes. Default 4. */
   readonly granuleBytes?: number;
@@ -291,7 +293,10 @@ export function tierContract(
   make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
   options: TierContractOptions = {},
 ): void {
-  requireShapes({ name, make, options }, { name: 'text', make: 'function', options: 'object?' });
+  checkInputs(
+    { name, make, options },
+    { name: is.text(), make: is.func(), options: is.optional(is.object()) },
+  );
   requireOptions(options, tierContractOptionsNames, 'options', 'TKV_CONFIG');
   const granule = options.granuleBytes ?? 4;
   const shapes: Record<string, PoolShape> = {
@@ -314,6 +319,7 @@ export function tierContract(
 
 // ---- a store on trial, opened anew for each test
 
+/** A store under the contract, and what it promises. */
 export interface TierUnderTest {
   readonly store: TierStore;
   /** False for a store that only models transfers: its reads leave `bytes` alone. */

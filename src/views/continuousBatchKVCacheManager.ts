@@ -3,9 +3,12 @@
  * and compaction of sparsely used pages. Usage is what is allocated, to the byte.
  */
 
+import type { BlockPlacement, IPagedAttentionCache } from '../embed/pagedAttentionCache.ts';
 import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireFlag, requireOptions, requireShapes, requireText } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions, requireText } from '../runtime/options.ts';
 
+/** A page of a `CacheAllocation`, and the block that holds it. */
 export class CachePage {
   readonly pageIndex: number;
   readonly startToken: number;
@@ -26,6 +29,7 @@ export class CachePage {
   }
 }
 
+/** The pages of one request of a `ContinuousBatchKVCacheManager`. */
 export class CacheAllocation {
   readonly requestId: string;
   /** In microseconds of the cache's clock. */
@@ -87,8 +91,9 @@ export interface Compaction {
   readonly freedPages: number;
 }
 
+/** Moves blocks together, so that whole pages become free. */
 export function compact(placement: BlockPlacement): Compaction {
-  requireShapes({ placement }, { placement: { movableBlocks: 'function' } });
+  checkInputs({ placement }, { placement: is.fields({ movableBlocks: is.func() }) });
   const { blocksPerPage } = placement;
   const emptied = new Set<number>();
   let room = placement.freeOnUsedPages();
@@ -138,6 +143,7 @@ function emptyPage(
 
 // The configuration of a continuous batch's cache, with the defaults of the design note.
 
+/** What a `ContinuousBatchKVCacheManager` is made from. */
 export interface KVCacheConfiguration {
   /** Tokens of a page. Default 16. */
   readonly pageSizeTokens?: number;
@@ -199,6 +205,7 @@ function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCach
 // The cache manager. An allocation or extension that does not fit leaves everything as it was. When releases leave
 // the pool's pages sparsely used, blocks are moved together so that whole pages come free.
 
+/** The calls of `ContinuousBatchKVCacheManager` in the design notes. */
 export interface IKVCacheManager {
   allocateCache(requestId: string, maxTokens: number): number;
   releaseCache(requestId: string): void;
@@ -210,6 +217,7 @@ export interface IKVCacheManager {
 
 const nothingMoved: Compaction = { movedBlocks: 0, freedPages: 0 };
 
+/** The KV of a batch in pages: each request gets some, and extends all or nothing. */
 export class ContinuousBatchKVCacheManager implements IKVCacheManager {
   readonly config: ResolvedKVCacheConfiguration;
   readonly #cache: IPagedAttentionCache<unknown, unknown>;
@@ -218,7 +226,10 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
 
   /** @throws TKV_CONFIG with the field at fault, also if a page and a block of the cache differ in size */
   constructor(cache: IPagedAttentionCache<unknown, unknown>, config: KVCacheConfiguration = {}) {
-    requireShapes({ cache, config }, { cache: { allocateBlock: 'function' }, config: 'object?' });
+    checkInputs(
+      { cache, config },
+      { cache: is.fields({ allocateBlock: is.func() }), config: is.optional(is.object()) },
+    );
     this.config = resolveCacheConfiguration(config);
     const { pageBytes, pageSizeTokens } = this.config;
     if (pageBytes !== cache.blockBytes) {
@@ -345,57 +356,4 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
       { field: 'maxTokens' },
     );
   }
-}
-
-// What the cache manager is built on: blocks of one size, by number.
-
-export interface CacheBlockData {
-  readonly blockIndex: number;
-  /** `[layer][head][token][headDim]`, as bytes of the layout's element type. */
-  readonly keyCache: Uint8Array;
-  /** The same shape. */
-  readonly valueCache: Uint8Array;
-  /** Leading tokens that are valid. */
-  readonly tokenCount: number;
-}
-
-/**
- * A block keeps its number until it is released, wherever it lies. The implementation moves its bytes; `Data` is the
- * result of a read and `Stored` of a write: promises where bytes are really moved.
- */
-export interface IPagedAttentionCache<Data, Stored> {
-  /** Bytes of one block. */
-  readonly blockBytes: number;
-  /**
-   * Numbers of `count` new blocks, in the order in which a request should use them; an empty array if not all fit.
-   */
-  allocateBlock(count?: number): readonly number[];
-  /** Lets the blocks `index` to `index + count - 1` go. @throws TKV_UNKNOWN_ID for one that is not taken */
-  releaseBlock(index: number, count?: number): void;
-  getFreeBlockCount(): number;
-  getTotalBlockCount(): number;
-  getBlockData(index: number): Data;
-  storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Stored;
-  /** In microseconds. */
-  nowUs(): number;
-  /** Where blocks lie; absent if they cannot be moved, so that there is nothing to compact. */
-  readonly placement?: BlockPlacement;
-}
-
-/** Blocks lie on large pages. A page is free for other uses when nothing is left on it. */
-export interface BlockPlacement {
-  readonly blocksPerPage: number;
-  /** Taken blocks that can be moved now. */
-  movableBlocks(): Iterable<number>;
-  pageOf(index: number): number;
-  /** Taken places on the page, including those of other caches. */
-  takenOn(page: number): number;
-  /** Free places on pages that are in use. */
-  freeOnUsedPages(): number;
-  /** The used page that the next block would go to, or -1. */
-  nextPage(): number;
-  /** Share of the places on pages in use that is taken; 1 where none is in use. */
-  utilization(): number;
-  /** Starts to move the block to the next place. Its number stays. @returns whether that could be started */
-  move(index: number): boolean;
 }

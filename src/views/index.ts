@@ -5,32 +5,18 @@
  */
 
 export {
-  type BlockPlacement,
-  CacheAllocation,
-  type CacheBlockData,
-  CachePage,
-  type Compaction,
-  ContinuousBatchKVCacheManager,
-  compact,
-  type IKVCacheManager,
-  type IPagedAttentionCache,
-  type KVCacheConfiguration,
-  type ResolvedKVCacheConfiguration,
-} from './continuousBatchKVCacheManager.ts';
-export {
   CrossRequestKVCache,
   type ReuseConfig,
   type ReuseResult,
   type ReuseStats,
-} from './crossRequestKVCache.ts';
+} from '../embed/crossRequestKVCache.ts';
 export {
   type ClassifierOptions,
   HotColdClassifier,
   type Temperature,
   temperatures,
   type Used,
-} from './hotColdClassifier.ts';
-export { KVBlockDescriptor, type PoolUnit, type UnitPlace } from './kvBlockDescriptor.ts';
+} from '../embed/hotColdClassifier.ts';
 export {
   BlockMoves,
   CachedMigration,
@@ -40,7 +26,26 @@ export {
   type MigrationResult,
   type MigrationStats,
   type MoveEnd,
-} from './kvMigrator.ts';
+} from '../embed/kvMigrator.ts';
+export {
+  checkMigratorOptions,
+  type MigratableBlock,
+  type MigrationPlan,
+  type MigrationTier,
+  type MigratorOptions,
+} from '../embed/migrationPlan.ts';
+export type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../embed/pagedAttentionCache.ts';
+export {
+  CacheAllocation,
+  CachePage,
+  type Compaction,
+  ContinuousBatchKVCacheManager,
+  compact,
+  type IKVCacheManager,
+  type KVCacheConfiguration,
+  type ResolvedKVCacheConfiguration,
+} from './continuousBatchKVCacheManager.ts';
+export { KVBlockDescriptor, type PoolUnit, type UnitPlace } from './kvBlockDescriptor.ts';
 export {
   type KVStore,
   type KVStoreConfig,
@@ -50,13 +55,6 @@ export {
   type StoreRequest,
   TieredKVCache,
 } from './kvStore.ts';
-export {
-  checkMigratorOptions,
-  type MigratableBlock,
-  type MigrationPlan,
-  type MigrationTier,
-  type MigratorOptions,
-} from './migrationPlan.ts';
 export { MultiGranularKVPool, type PoolStats, type PoolTierUsage } from './multiGranularKVPool.ts';
 export type { CommitOptions } from './poolBlocks.ts';
 export type { KVPoolConfig } from './poolConfig.ts';

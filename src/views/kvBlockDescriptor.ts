@@ -55,6 +55,7 @@ export interface DescriptorHost {
   isKept(unit: PoolUnit): boolean;
 }
 
+/** A run of units that a sequence allocated in a `MultiGranularKVPool`. */
 export class KVBlockDescriptor {
   readonly granularity: Granularity;
   readonly layerIds: readonly number[];

@@ -16,11 +16,12 @@ import {
 import { Granularity, unitSpec } from '../runtime/geometry/box.ts';
 import { kvLayout } from '../runtime/geometry/layout.ts';
 import { BlockKeys, KeyChain, type KeyElements, type KeySource } from '../runtime/keys/keyChain.ts';
+import * as is from '../runtime/kinds.ts';
 import type { ManagerConfig } from '../runtime/manager/config.ts';
 import type { TierUsage } from '../runtime/manager/lookup.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import type { Sequence } from '../runtime/manager/sequence.ts';
-import { oneOf, optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
+import { checkInputs, oneOf, optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
 import { thrashingRateOf } from '../runtime/outputs.ts';
 import type { JobId } from '../runtime/tables/jobTable.ts';
 import {
@@ -45,6 +46,7 @@ export function newKVStore(config: KVStoreConfig): SingleTierKVStore | TieredKVC
 
 // The configuration of `newKVStore`, under the original notes' names, checked before anything is built.
 
+/** What `newKVStore` takes: blocks of each tier and the tokens of a block. */
 export interface KVStoreConfig {
   /** Blocks in HBM. */
   hbmBlocks: number;
@@ -186,6 +188,7 @@ export interface StoreRequest {
   readonly tenant?: string;
 }
 
+/** Blocks of the original design notes: allocate, look up, release, and how full the store is. */
 export interface KVStore {
   /** Tokens of a block. */
   blockSize(): number;
@@ -277,9 +280,12 @@ export class ManagedKVStore implements KVStore {
   #pendingLatencyUs = 0;
 
   protected constructor(config: ResolvedStoreConfig, tiers: ManagerConfig) {
-    requireShapes(
+    checkInputs(
       { config, tiers },
-      { config: { hbmBlocks: 'number', blockSize: 'number' }, tiers: { unitBytes: 'array' } },
+      {
+        config: is.fields({ hbmBlocks: is.number(), blockSize: is.number() }),
+        tiers: is.fields({ unitBytes: is.array() }),
+      },
     );
     this.config = config;
     // LRU is what these stores promise, and what upstream's traces expect.
@@ -298,12 +304,12 @@ export class ManagedKVStore implements KVStore {
   }
 
   usedBlocks(): number {
-    return this.manager.usage(0).heldBytes;
+    return this.manager.inspect.usage(0).heldBytes;
   }
 
   /** The books of a tier, in blocks: position 0 is HBM. */
   tierUsage(position: number): TierUsage {
-    return this.manager.usage(position);
+    return this.manager.inspect.usage(position);
   }
 
   getCachedBlocks(tokens: KeyElements, tenant = ''): number[] {
@@ -364,11 +370,11 @@ export class ManagedKVStore implements KVStore {
   }
 
   kvThrashingRate(): number {
-    return thrashingRateOf(this.manager.counters);
+    return thrashingRateOf(this.manager.inspect.counters);
   }
 
   preemptionCount(): number {
-    return this.manager.counters.preemptions;
+    return this.manager.inspect.counters.preemptions;
   }
 
   setClock(nowUs: number): void {
@@ -378,8 +384,11 @@ export class ManagedKVStore implements KVStore {
 
   checkIntegrity(): void {
     this.manager.checkIntegrity();
-    invariant(this.manager.jobsInFlight === 0, 'a store is at rest between calls');
-    invariant(this.manager.openSequences === this.#admitted.size, 'each admitted request has one sequence');
+    invariant(this.manager.inspect.jobsInFlight === 0, 'a store is at rest between calls');
+    invariant(
+      this.manager.inspect.openSequences === this.#admitted.size,
+      'each admitted request has one sequence',
+    );
   }
 
   /**
@@ -413,14 +422,14 @@ export class ManagedKVStore implements KVStore {
 
   #admit(request: StoreRequest, end: number, { keys, source, matched, blocks }: StoreAdmission): void {
     const { blockSize } = this.config;
-    const before = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0);
+    const before = this.manager.inspect.counters.reloads.reduce((sum, n) => sum + n, 0);
     const sequence = this.manager.open(keys.words, keys.length, this.#nowUs, matched);
     this.manager.load(sequence, this.#nowUs);
     this.#driver.run();
     const fits = this.manager.allocate(sequence, matched, blocks, this.#nowUs);
     invariant(fits, 'an admission that was planned has its room');
     this.#driver.run();
-    const reloads = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0) - before;
+    const reloads = this.manager.inspect.counters.reloads.reduce((sum, n) => sum + n, 0) - before;
     this.#pendingLatencyUs += this.config.cost(reloads);
     const promptTokens = request.promptTokens ?? request.tokens.length;
     const admitted = {
@@ -483,9 +492,10 @@ function gap(value: number, why: string): TierKVError {
 
 // HBM only: blocks are cached until their room is needed, then dropped.
 
+/** The `KVStore` of a configuration without a lower tier. */
 export class SingleTierKVStore extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
-    requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });
+    checkInputs({ config }, { config: is.fields({ hbmBlocks: is.number(), blockSize: is.number() }) });
     super(config, {
       unitBytes: [1],
       hbm: { capacityBytes: config.hbmBlocks },
@@ -498,20 +508,21 @@ export class SingleTierKVStore extends ManagedKVStore {
 // more than the threshold; a block found below is reloaded and its tokens need no prefill. A reloaded block keeps its
 // lower copy, so offloading it again costs nothing.
 
+/** The `KVStore` of a configuration with lower tiers. */
 export class TieredKVCache extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
-    requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });
+    checkInputs({ config }, { config: is.fields({ hbmBlocks: is.number(), blockSize: is.number() }) });
     super(config, tiersOf(config));
   }
 
   /** Blocks that left HBM for a lower tier so far. */
   offloadCount(): number {
-    return this.manager.counters.offloads;
+    return this.manager.inspect.counters.offloads;
   }
 
   /** Blocks brought up to HBM so far. */
   reloadCount(): number {
-    return this.manager.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
+    return this.manager.inspect.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
   }
 }
 

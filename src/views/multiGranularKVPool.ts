@@ -9,6 +9,8 @@
  * A sealed block that is released stays cached until its room is needed, and can be found by its tokens.
  */
 
+import { BlockMoves, type MigrationPort, type MoveEnd, pressureOf } from '../embed/kvMigrator.ts';
+import type { MigrationTier } from '../embed/migrationPlan.ts';
 import { invariant } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
 import type { KeyElements } from '../runtime/keys/keyChain.ts';
@@ -19,8 +21,6 @@ import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, tierName } from '../runtime/tier/tier.ts';
 import type { BlockRecord, KVBlockDescriptor, PoolUnit, UnitPlace } from './kvBlockDescriptor.ts';
-import { BlockMoves, type MigrationPort, type MoveEnd } from './kvMigrator.ts';
-import type { MigrationTier } from './migrationPlan.ts';
 import {
   allocate,
   type CommitOptions,
@@ -46,11 +46,13 @@ export interface PoolTierUsage {
   /** Units that lie there, or are on their way. */
   readonly numBlocks: number;
   readonly usedBytes: number;
+  /** All that the tier holds, room for blocks on their way included: sequences may use it. */
   readonly capacityBytes: number;
-  /** Used bytes over capacity. */
+  /** Used bytes over capacity, at most 1. */
   readonly utilization: number;
 }
 
+/** Counts of a `MultiGranularKVPool` since its start. */
 export interface PoolStats {
   readonly totalAllocations: number;
   readonly totalDeallocations: number;
@@ -65,6 +67,7 @@ export interface PoolStats {
   readonly tierUsage: Readonly<Partial<Record<TierName, PoolTierUsage>>>;
 }
 
+/** A pool whose units are blocks, tokens, heads or layers, in three tiers. */
 export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
   readonly tiers: readonly MigrationTier[];
   /** A caller that sets its own listener on the manager must pass these calls on; until then the pool listens. */
@@ -159,10 +162,12 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
 
   /** @throws TKV_INPUT for a tier that the pool does not have */
   getTierUsage(tier: Tier): PoolTierUsage {
-    const { residentBytes, capacityBytes, slots } = this.manager.usage(this.#state.positionOf('tier', tier));
+    const { residentBytes, sizeBytes, slots } = this.manager.inspect.usage(
+      this.#state.positionOf('tier', tier),
+    );
     const numBlocks = slots.ready + slots.open + slots.filling + slots.reserved;
-    const utilization = residentBytes / capacityBytes;
-    return { tier, numBlocks, usedBytes: residentBytes, capacityBytes, utilization };
+    const utilization = residentBytes / sizeBytes;
+    return { tier, numBlocks, usedBytes: residentBytes, capacityBytes: sizeBytes, utilization };
   }
 
   getStats(): PoolStats {
@@ -186,8 +191,7 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.manager.usage(position);
-    return residentBytes / capacityBytes;
+    return pressureOf(this.manager, position);
   }
 
   /** Sealed blocks that sequences hold, each once, whose slowest part lies in the tier. */
@@ -316,7 +320,7 @@ class PoolMoves {
       this.#load({ track, unit }, nowUs, ended);
       return;
     }
-    if (this.#manager.place(track.table, unit)?.position === position) {
+    if (this.#manager.inspect.place(track.table, unit)?.position === position) {
       ended(true, '');
       return;
     }
@@ -327,7 +331,7 @@ class PoolMoves {
           this.#manager.keepIn(part.track.table, part.unit, part.unit + 1, position, this.#nowUs());
         }
       }
-      const kept = this.#manager.place(track.table, unit)?.position === position;
+      const kept = this.#manager.inspect.place(track.table, unit)?.position === position;
       ended(kept, 'it was evicted before it could be held there');
     };
     this.#moves.move(key, position, priority, nowUs, ({ success, reason }) => {

@@ -303,7 +303,7 @@ function idsOf(
 }
 
 function full({ manager }: PoolState, why: string): TierKVError {
-  const { heldBytes } = manager.usage(0);
+  const { heldBytes } = manager.inspect.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
   return new TierKVError(
     'TKV_FULL',
@@ -377,7 +377,10 @@ function requireForkable(state: PoolState, from: PoolSequence, tokens: number): 
       throw stateError('sequenceId', `has blocks that are not sealed (unit ${i}). Commit it first.`);
     }
     // A unit whose bytes differ from the bytes that its key names elsewhere cannot be shared.
-    const diverged = Array.from({ length: whole }, (_, i) => state.manager.place(track.table, i)?.diverged);
+    const diverged = Array.from(
+      { length: whole },
+      (_, i) => state.manager.inspect.place(track.table, i)?.diverged,
+    );
     if (diverged.includes(true) || state.manager.matchLength(track.keys.words, whole) < whole) {
       throw stateError('sequenceId', 'has blocks that only it can read. Begin another sequence.');
     }

@@ -4,7 +4,8 @@
  * KV into.
  */
 
-import { configError, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
+import type { ClassifierOptions } from '../embed/hotColdClassifier.ts';
+import { configError, described, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
 import type { EvictionChoice } from '../runtime/eviction/evictionPolicy.ts';
 import {
   Granularity,
@@ -15,17 +16,17 @@ import {
 } from '../runtime/geometry/box.ts';
 import {
   choosePageBytes,
+  derivedNames,
   type KVLayout,
   type KVLayoutConfig,
   kvLayout,
-  kvLayoutNames,
+  kvLayoutConfig,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
-import type { ClassifierOptions } from './hotColdClassifier.ts';
 
 const GIB = 1024 ** 3;
 /**
@@ -38,6 +39,7 @@ const PRIVATE_WORDS = [0x76697270, 0x74696e75] as const;
 /** Slots: more would take gigabytes for the tables alone. */
 const SLOTS_MAX = 2 ** 25;
 
+/** What a `MultiGranularKVPool` is made from. */
 export interface KVPoolConfig extends ClassifierOptions {
   /** The model's KV: layers, KV heads, elements of a head and their type. */
   readonly layout: Omit<KVLayoutConfig, 'blockTokens'>;
@@ -130,7 +132,7 @@ export interface ResolvedPoolConfig {
 export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
   requireOptions(config, kvPoolConfigNames, 'config', 'TKV_CONFIG');
   const blockTokens = requireInteger('blockSize', config.blockSize ?? 16, 1);
-  const layout = kvLayout({ ...shapeOf(config.layout), blockTokens });
+  const layout = kvLayout(shapeOf(config.layout, blockTokens));
   const served = config.granularities ?? Object.values(Granularity);
   const defaultGranularity = config.defaultGranularity ?? served[0] ?? Granularity.BLOCK;
   for (const [i, each] of served.entries()) requireGranularity(`granularities[${i}]`, each);
@@ -199,9 +201,9 @@ function requireGranularity(field: string, value: number): void {
   requireInteger(field, value, 0, granularityNames.length - 1);
 }
 
-function shapeOf(layout: KVPoolConfig['layout'] | undefined): KVPoolConfig['layout'] {
+function shapeOf(layout: KVPoolConfig['layout'] | undefined, blockTokens: number): KVLayoutConfig {
   if (typeof layout === 'object' && layout !== null) {
-    return requireOptions(layout, kvLayoutNames, 'layout', 'TKV_CONFIG');
+    return kvLayoutConfig.read({ ...layout, blockTokens }, 'layout', undefined, derivedNames);
   }
   throw configError('layout', `is ${described(layout)}`, 'Give layers, kvHeads, headDim and dtype.');
 }

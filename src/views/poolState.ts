@@ -3,14 +3,14 @@
  * what callers ask of it.
  */
 
-import { inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
+import { described, inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
 import type { Granularity } from '../runtime/geometry/box.ts';
 import { BlockKeys, elementAt, type KeyElements, keyToHex } from '../runtime/keys/keyChain.ts';
 import type { DecisionSink } from '../runtime/log/decisionSink.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/tables/contentTable.ts';
 import { slotOffsetBytes } from '../runtime/tables/slotPool.ts';
 import { Tier } from '../runtime/tier/tier.ts';
@@ -70,7 +70,7 @@ export class PoolState implements DescriptorHost {
 
   /** The pool's clock: the later of what the pool and its manager were last told. */
   nowUs(): number {
-    return Math.max(this.#nowUs, this.manager.nowUs);
+    return Math.max(this.#nowUs, this.manager.inspect.nowUs);
   }
 
   setClock(nowUs: number): void {
@@ -89,14 +89,14 @@ export class PoolState implements DescriptorHost {
   }
 
   placeOf({ track, unit }: PoolUnit): UnitPlace | undefined {
-    const place = this.manager.place(track.table, unit);
+    const place = this.manager.inspect.place(track.table, unit);
     if (place === undefined) return undefined;
     const { tier, shape } = this.manager.config.tiers[place.position];
     return { ...place, tier, offset: slotOffsetBytes(shape, place.slot, place.sizeClass) };
   }
 
   isKept({ track, unit }: PoolUnit): boolean {
-    return this.manager.place(track.table, unit)?.isKept === true;
+    return this.manager.inspect.place(track.table, unit)?.isKept === true;
   }
 
   /** A track of the column for the sequence, over a table that the manager has just opened. */
@@ -289,7 +289,7 @@ function describe(state: PoolState, column: Column, unit: number, key: Uint32Arr
   const { granularity, layerStart, layerEnd, headStart, headEnd, tokensPerUnit } = column;
   const words = key.join(' ');
   const record = state.records.get(`${words}/${words}/1`);
-  const place = state.manager.locate(key);
+  const place = state.manager.inspect.locate(key);
   return {
     blockId: record?.blockId,
     granularity,
@@ -305,6 +305,7 @@ function describe(state: PoolState, column: Column, unit: number, key: Uint32Arr
 
 // Requests to a pool, checked before anything changes.
 
+/** What `MultiGranularKVPool.allocate` takes. */
 export interface AllocateRequest {
   readonly sequenceId: string;
   readonly requestId: string;
@@ -338,6 +339,7 @@ export const allocateRequestNames: readonly string[] = optionNames<AllocateReque
   tenant: true,
 });
 
+/** Which units of a prefix `MultiGranularKVPool` looks for. */
 export interface PrefixOptions {
   /** Default: the pool's. */
   readonly granularity?: Granularity;
@@ -421,7 +423,7 @@ export function checkPool(state: PoolState): void {
     }
   }
   invariant(tracks === state.tables.size, 'every track has its table');
-  invariant(tracks === state.manager.openSequences, 'every table has its track');
+  invariant(tracks === state.manager.inspect.openSequences, 'every table has its track');
   for (const { sequence, track } of state.tables.values()) {
     invariant(state.sequences.get(sequence.id) === sequence, 'a table belongs to a known sequence');
     invariant((held.get(track) ?? 0) === track.held, 'a track knows how many of its units are held');

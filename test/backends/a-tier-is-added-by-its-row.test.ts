@@ -89,7 +89,7 @@ describe('a runtime', () => {
         shelfBytes: blocks(40),
         log,
       });
-      expect(kv.manager.tiers.map((tier) => tierName(tier))).toEqual(['ddr', 'nvme', 'shelf']);
+      expect(kv.manager.inspect.tiers.map((tier) => tierName(tier))).toEqual(['ddr', 'nvme', 'shelf']);
       await cacheBelow(kv, 1, 2);
       expect(kv.lookup(prompt(1), { tenant }).byTier).toEqual([0, 0, promptBlocks]);
       const sequence = await kv.begin(prompt(1), { tenant });
@@ -114,7 +114,7 @@ describe('a runtime', () => {
     await cacheBelow(kv, 5, 1);
     opened.shelf?.flipOne();
     const sequence = await kv.begin(prompt(5), { tenant });
-    expect(kv.manager.counters.loadsFailed[Outcome.CORRUPT]).toBe(1);
+    expect(kv.manager.inspect.counters.loadsFailed[Outcome.CORRUPT]).toBe(1);
     write(kv, sequence, 5);
     await kv.seal(sequence);
     expect(await contents(kv, sequence)).toEqual(rightContents(5));
@@ -146,7 +146,7 @@ describe('a runtime', () => {
       kv.release(sequence);
     }
     await kv.idle();
-    const { loadsFailed } = kv.manager.counters;
+    const { loadsFailed } = kv.manager.inspect.counters;
     expect(
       loadsFailed[Outcome.CORRUPT] + loadsFailed[Outcome.MISSING] + loadsFailed[Outcome.REFUSED],
     ).toBeGreaterThan(3);

@@ -5,7 +5,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { FORMATS, prefixNotice } from '../../src/io/files/openWorkload.ts';
+import { FORMATS, prefixNotice } from '../../src/sim/build/openWorkload.ts';
 import { simulate } from '../../src/sim/build/simulate.ts';
 import { plan } from '../../src/studies/plan/plan.ts';
 import { main } from '../command.ts';

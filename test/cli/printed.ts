@@ -2,7 +2,7 @@
 
 import type { Command } from 'commander';
 import { vi } from 'vitest';
-import { endingOf, inStandardInputsWords } from '../../src/cli/process.ts';
+import { endingOf, inCallersWords } from '../../src/cli/process.ts';
 import { makeProgram } from '../../src/cli/program.ts';
 
 /** What the command prints to stdout. Rejects as the command does; the exit code stays as it was. */
@@ -37,7 +37,7 @@ export async function endOf(
     await made.program.parseAsync(args, { from: 'user' });
     throw new Error('it is taken');
   } catch (error) {
-    const { exitCode, text } = endingOf(inStandardInputsWords(error), help);
+    const { exitCode, text } = endingOf(inCallersWords(error), help);
     const said = (spy: typeof out): string => spy.mock.calls.map(([part]) => String(part)).join('');
     return { status: exitCode, stdout: said(out), stderr: `${said(err)}${text}\n` };
   } finally {

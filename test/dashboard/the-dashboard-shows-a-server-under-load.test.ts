@@ -144,7 +144,7 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
 
   it('what it shows is what the runtime counted, and a page that goes leaves nothing behind', async () => {
     // the load goes on until each tier gave something
-    while (!kv.manager.counters.hits.every((hits) => hits > 0)) {
+    while (!kv.manager.inspect.counters.hits.every((hits) => hits > 0)) {
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     await work.stop();
@@ -156,7 +156,7 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
     let last = frames[frames.length - 1];
     const shown = (): object => [last.tiers.map(({ hits, evicted }) => [hits, evicted]), last.misses];
     const counted = (): object => {
-      const { hits, evictions, misses } = kv.manager.counters;
+      const { hits, evictions, misses } = kv.manager.inspect.counters;
       return [[...hits].map((count, tier) => [count, evictions[tier]]), misses];
     };
     for (let isSame = false; !isSame; ) {
@@ -181,8 +181,8 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
     const lines = readFileSync(log, 'utf8').trimEnd().split('\n');
     const replayed = framesOfLog(lines, log);
     const last = replayed.frames[replayed.frames.length - 1];
-    expect(last.tiers.map(({ hits }) => hits)).toEqual([...kv.manager.counters.hits]);
-    expect(last.tiers.map(({ evicted }) => evicted)).toEqual([...kv.manager.counters.evictions]);
+    expect(last.tiers.map(({ hits }) => hits)).toEqual([...kv.manager.inspect.counters.hits]);
+    expect(last.tiers.map(({ evicted }) => evicted)).toEqual([...kv.manager.inspect.counters.evictions]);
     const own = await serveDashboard(
       (access) => logDashboard(replayed, { ...access, title: 'decisions.log' }),
       {

@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { readMooncakeTrace } from '../../src/io/files/mooncakeTrace.ts';
+import { readMooncakeTrace } from '../../src/sim/build/mooncakeTrace.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 const excerptPath = join(root, 'data', 'mooncake-conversation-excerpt.jsonl.gz');

@@ -57,6 +57,6 @@ it.each([['soon'], [Number.NaN], [null]])(
     expect(() => kv.prefetch(prompt(1), { tenant, priority: priority as never })).toThrow(
       expect.objectContaining({ code: 'TKV_INPUT', field: 'priority' }),
     );
-    expect(kv.manager.jobsInFlight).toBe(0);
+    expect(kv.manager.inspect.jobsInFlight).toBe(0);
   },
 );

@@ -62,12 +62,12 @@ it('asks the manager once for all, hashes each prompt once, and changes nothing'
   const hashed = vi.spyOn(KeyChain.prototype, 'hashBlocks');
   const asked = vi.spyOn(kv.manager, 'matchLengths');
   const queue = kv.requestQueue();
-  const before = JSON.stringify(kv.manager.dump());
+  const before = JSON.stringify(kv.manager.inspect.dump());
   for (const seed of [10, 20, 30]) queue.add(prompt(seed), tenant);
   for (let step = 0; step < 3; step++) queue.lookup();
   expect(hashed).toHaveBeenCalledTimes(3);
   expect(asked).toHaveBeenCalledTimes(3);
-  expect(JSON.stringify(kv.manager.dump())).toBe(before);
+  expect(JSON.stringify(kv.manager.inspect.dump())).toBe(before);
 });
 
 it('sees what others computed or lost since the last look', async () => {

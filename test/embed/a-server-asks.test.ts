@@ -235,8 +235,8 @@ describe('room that a request was given', () => {
 
   it('comes back to it, ahead of those with its priority, when it is lost on the way', () => {
     const queue = new AdmissionQueue();
-    const [urgent, second] = [queue.join(0), queue.join(1)];
-    const again = queue.join(1, true);
+    const [urgent, second] = [queue.join(1, 0), queue.join(1, 1)];
+    const again = queue.join(1, 1, true);
     for (const ticket of [urgent, again, second]) {
       expect(queue.isFirst(ticket)).toBe(true);
       queue.leave(ticket);
@@ -422,7 +422,7 @@ it('what the manager is asked from outside goes to the driver at once', async ()
   await using kv = await openRuntime({ ddrBytes: blocks(8) });
   kv.release(await compute(kv, tokensOf(32), 1));
   kv.manager.evict(0, 2, kv.nowUs());
-  while (kv.manager.jobsInFlight > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  while (kv.manager.inspect.jobsInFlight > 0) await new Promise((resolve) => setTimeout(resolve, 1));
   expect(kv.lookup(tokensOf(32), { tenant }).byTier).toEqual([0, 2]);
   expect(kv.prefetch(tokensOf(32), { tenant })).toBe(2);
   await kv.idle();
@@ -440,14 +440,14 @@ it('the decision log of a live runtime runs again on a manager alone, to the sam
     kv.release(sequence, { retention: { priority: 3, keepMs: 50 } });
   }
   await kv.idle();
-  const { hitBlocks, copies } = kv.manager.counters;
-  const usage = kv.manager.usage(1);
+  const { hitBlocks, copies } = kv.manager.inspect.counters;
+  const usage = kv.manager.inspect.usage(1);
   await kv.close();
   expect(existsSync(log)).toBe(true);
   const replayed = replayLog(readFileSync(log, 'utf8').trimEnd().split('\n'), log);
   replayed.checkIntegrity();
-  expect(replayed.counters).toMatchObject({ hitBlocks, copies });
-  expect(replayed.usage(1)).toEqual(usage);
+  expect(replayed.inspect.counters).toMatchObject({ hitBlocks, copies });
+  expect(replayed.inspect.usage(1)).toEqual(usage);
   await expect(openRuntime({ log: join(dir, 'no', 'such', 'folder') })).rejects.toMatchObject({
     code: 'TKV_IO',
     field: 'log',

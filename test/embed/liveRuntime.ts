@@ -95,7 +95,7 @@ async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
       return await act();
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
-      const isFull = error.code === 'TKV_FULL' && kv.manager.jobsInFlight > 0;
+      const isFull = error.code === 'TKV_FULL' && kv.manager.inspect.jobsInFlight > 0;
       if (!isFull && error.code !== 'TKV_DEVICE') throw error;
       await new Promise((resolve) => setTimeout(resolve, 10));
     }

@@ -96,7 +96,7 @@ describe('the server', () => {
     expect(await ask(server, next, 3, tenant)).toEqual(answer(next, 3));
     expect(model.prefilled, 'the last token of the answer and the new ones').toBe(4);
     expect(count).toBe(20);
-    expect([kv.manager.openSequences, kv.room.waiting]).toEqual([0, 0]);
+    expect([kv.manager.inspect.openSequences, kv.room.waiting]).toEqual([0, 0]);
     kv.manager.checkIntegrity();
   });
 
@@ -123,7 +123,7 @@ describe('the server', () => {
     expect(await stays).toEqual(answer(promptOf(40, 0), 30));
     expect(kv.devicesLost).toBe(1);
     await kv.idle();
-    expect(kv.manager.openSequences).toBe(0);
+    expect(kv.manager.inspect.openSequences).toBe(0);
     kv.manager.checkIntegrity();
   });
 

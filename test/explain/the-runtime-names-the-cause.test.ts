@@ -176,7 +176,7 @@ describe('a live runtime', () => {
     holds = true;
     const begun = kv.begin(prompt(1), { tenant });
     while (waiting === 0) await new Promise((resolve) => setImmediate(resolve));
-    for (const { job } of kv.manager.dump().jobs) kv.manager.setDeadline(job, kv.nowUs());
+    for (const { job } of kv.manager.inspect.dump().jobs) kv.manager.setDeadline(job, kv.nowUs());
     kv.manager.tick(kv.nowUs() + 1);
     const sequence = await begun;
     const explanation = kv.explain(sequence);

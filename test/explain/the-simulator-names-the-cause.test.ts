@@ -208,8 +208,8 @@ class Modeled {
   settle(): void {
     for (;;) {
       this.driver.submit(this.manager);
-      if (this.manager.nextDeadlineUs < this.timeline.nowUs + 100 && this.timeline.pending > 0) {
-        this.timeline.advanceTo(this.manager.nextDeadlineUs);
+      if (this.manager.inspect.nextDeadlineUs < this.timeline.nowUs + 100 && this.timeline.pending > 0) {
+        this.timeline.advanceTo(this.manager.inspect.nextDeadlineUs);
         this.manager.tick(this.timeline.nowUs);
       }
       if (!this.timeline.step()) return;

@@ -280,12 +280,12 @@ export class FaultWorld {
     this.#releaseStalled();
     for (this.clock.after(0, () => {}); this.clock.pending > 0; ) await this.#step('at rest');
     const { manager } = this;
-    if (manager.jobsInFlight + manager.jobsOverdue + this.#engine.inFlight !== 0) {
-      throw new Error(`hang: ${manager.jobsInFlight} jobs never ended`);
+    if (manager.inspect.jobsInFlight + manager.inspect.jobsOverdue + this.#engine.inFlight !== 0) {
+      throw new Error(`hang: ${manager.inspect.jobsInFlight} jobs never ended`);
     }
-    if (manager.openSequences !== 0) throw new Error('a sequence was left open');
+    if (manager.inspect.openSequences !== 0) throw new Error('a sequence was left open');
     for (let tier = 0; tier < manager.config.tiers.length; tier++) {
-      const { slots, residentBytes, cachedBytes, heldBytes } = manager.usage(tier);
+      const { slots, residentBytes, cachedBytes, heldBytes } = manager.inspect.usage(tier);
       this.report.leakedSlots += slots.reserved + slots.filling + slots.open + slots.draining;
       if (heldBytes !== 0 || residentBytes !== cachedBytes) this.report.leakedSlots++;
     }

@@ -71,11 +71,11 @@ it(`${REQUESTS} requests over a GPU's memory, host memory and files that fail: e
     }
     plan.pause();
     await kv.idle();
-    while (kv.manager.jobsOverdue > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+    while (kv.manager.inspect.jobsOverdue > 0) await new Promise((resolve) => setTimeout(resolve, 10));
     await kv.idle();
     kv.manager.checkIntegrity();
     for (const tier of [0, 1, 2]) {
-      const { slots, heldBytes } = kv.manager.usage(tier);
+      const { slots, heldBytes } = kv.manager.inspect.usage(tier);
       expect([slots.reserved, slots.filling, slots.open, slots.draining, heldBytes]).toEqual([0, 0, 0, 0, 0]);
     }
   } finally {

@@ -217,9 +217,9 @@ class World {
       this.#driver.takeJobs(this.#nowUs);
     }
     this.#manager.checkIntegrity();
-    if (this.#manager.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
+    if (this.#manager.inspect.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
     for (let tier = 0; tier < this.#manager.config.tiers.length; tier++) {
-      const usage = this.#manager.usage(tier);
+      const usage = this.#manager.inspect.usage(tier);
       if (usage.heldBytes !== 0) throw new Error(`tier ${tier} has held bytes without a sequence`);
       if (usage.residentBytes !== usage.cachedBytes)
         throw new Error(`tier ${tier} has bytes that cannot be evicted: ${JSON.stringify(usage)}`);
@@ -242,7 +242,7 @@ class World {
   }
 
   totals(): Record<string, number> {
-    const c = this.#manager.counters;
+    const c = this.#manager.inspect.counters;
     const sum = (values: Float64Array): number => values.reduce((a, b) => a + b, 0);
     return {
       hits: c.hitBlocks,
@@ -335,7 +335,7 @@ class World {
     while (from < sequence.length && !away(from)) from++;
     let to = from;
     while (to < sequence.length && away(to) && random.chance(0.7)) to++;
-    const estimate = this.#manager.loadEstimate(sequence, from, sequence.length, this.#nowUs);
+    const estimate = this.#manager.inspect.loadEstimate(sequence, from, sequence.length, this.#nowUs);
     if (estimate !== undefined && !(estimate.startUs >= 0 && estimate.bandwidthBytesPerS > 0)) {
       throw new Error(`an estimate is ${JSON.stringify(estimate)}`);
     }
@@ -397,7 +397,7 @@ class World {
   #evict(): void {
     this.last = 'evict';
     const tier = this.#random.below(this.#manager.config.tiers.length);
-    const cachedBefore = this.#manager.usage(tier).cachedBytes;
+    const cachedBefore = this.#manager.inspect.usage(tier).cachedBytes;
     const { evicted, blockers } = this.#manager.evict(tier, this.#random.between(1, 5), this.#nowUs);
     if (evicted === 0 && cachedBefore > 0) throw new Error('evictable blocks were not evicted');
     if (blockers.length > this.#requests.length) throw new Error('a blocker that is not a sequence');
@@ -420,7 +420,8 @@ class World {
     const position = this.#random.below(this.#manager.config.tiers.length);
     this.#driver.lose(this.#manager.config.tiers[position].tier);
     this.#manager.loseTier(position, this.#nowUs);
-    if (this.#manager.usage(position).slots.ready !== 0) throw new Error('a lost tier has ready blocks');
+    if (this.#manager.inspect.usage(position).slots.ready !== 0)
+      throw new Error('a lost tier has ready blocks');
     this.tiersLost++;
   }
 

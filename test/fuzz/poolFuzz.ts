@@ -6,7 +6,6 @@
  * have to be those of the sequence's tokens. Some worlds are recorded and run again, to the same log.
  */
 
-import { copyBox } from '../../src/embed/tieredKVStorage.ts';
 import { evictionPolicyNames } from '../../src/runtime/eviction/registry.ts';
 import {
   Entry,
@@ -27,6 +26,7 @@ import {
   type PoolUnit,
 } from '../../src/views/index.ts';
 import { resolvePoolConfig } from '../../src/views/poolConfig.ts';
+import { copyBox } from '../../src/views/tieredKVStorage.ts';
 import { ByteDriver } from './byteDriver.ts';
 import { Random } from './random.ts';
 
@@ -184,9 +184,9 @@ class World {
     this.#settle(0);
     this.#pool.checkIntegrity();
     const { manager } = this.#pool;
-    if (manager.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
+    if (manager.inspect.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
     for (let tier = 0; tier < manager.config.tiers.length; tier++) {
-      const { heldBytes, residentBytes, cachedBytes } = manager.usage(tier);
+      const { heldBytes, residentBytes, cachedBytes } = manager.inspect.usage(tier);
       if (heldBytes !== 0 || residentBytes !== cachedBytes)
         throw new Error(`tier ${tier} holds bytes at rest`);
     }

@@ -125,6 +125,7 @@ describe('a plan may name a recorded trace and a deployment file', () => {
           },
           ...{
             outcome: 'completed',
+            unknownEnd: '',
             backend: 'b',
             prefillBackend: '',
             ttftUs: 1,

@@ -189,5 +189,5 @@ function store(
 }
 
 function usedBlocks(manager: KVManager): number {
-  return manager.usage(0).heldBytes;
+  return manager.inspect.usage(0).heldBytes;
 }

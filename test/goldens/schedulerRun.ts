@@ -160,7 +160,7 @@ export class SchedulerEngine implements TraceEngine {
     }
     const waitq = this.#scheduler.waitingRequests().map(({ id }) => id);
     const before = this.#reloads;
-    this.#reloads = this.#manager.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
+    this.#reloads = this.#manager.inspect.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
     return { batch, waitq, transferUs: (this.#reloads - before) * this.#host.reloadUsPerBlock };
   }
 
@@ -183,7 +183,7 @@ export class SchedulerEngine implements TraceEngine {
       ]);
     return {
       batch_after: running,
-      used: this.#manager.usage(0).heldBytes,
+      used: this.#manager.inspect.usage(0).heldBytes,
       hit_rate: hitBlocks + openedBlocks === 0 ? 0 : hitBlocks / (hitBlocks + openedBlocks),
       preempt: preemptions,
       done: this.#done,

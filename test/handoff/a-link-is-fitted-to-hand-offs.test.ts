@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { fitHandoffs, type MeasuredHandoff } from '../../src/serve/handoff/linkFit.ts';
 import { Handoffs } from '../../src/sim/cluster/handoffs.ts';
+import { fitHandoffs, type MeasuredHandoff } from '../../src/sim/fitting/handoffFit.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const handoff = (bytes: number, ms: number): MeasuredHandoff => ({
@@ -8,7 +8,6 @@ const handoff = (bytes: number, ms: number): MeasuredHandoff => ({
   taken: 1,
   bytes,
   ms,
-  flowMs: ms,
 });
 
 describe('the link of a pair', () => {
@@ -36,7 +35,7 @@ describe('the link of a pair', () => {
   });
 
   it('leaves out what was not whole, and says where there is too little', () => {
-    const broken: MeasuredHandoff = { outcome: 'vanished', taken: 1, bytes: 100, ms: 9999, flowMs: 0 };
+    const broken: MeasuredHandoff = { outcome: 'vanished', taken: 1, bytes: 100, ms: 9999 };
     const four = [handoff(1000, 1), handoff(2000, 2), handoff(1000, 1), handoff(2000, 2)];
     expect(fitHandoffs([...four, broken, broken])).toMatchObject({ handoffs: 4 });
     const tooFew = expect.objectContaining({ code: 'TKV_INPUT', field: 'handoffs' });

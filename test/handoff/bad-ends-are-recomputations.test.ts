@@ -152,15 +152,15 @@ describe('a hand-off that cannot be', () => {
       const sequence = await pair.prefill.begin(prompt(seed).slice(0, 2 * layout.blockTokens), { tenant });
       write(pair.prefill, sequence, seed);
       await pair.prefill.seal(sequence);
-      const before = pair.decode.manager.openSequences;
-      while (pair.sender.counts.blocks % 2 !== 0 || pair.decode.manager.openSequences < 2) {
+      const before = pair.decode.manager.inspect.openSequences;
+      while (pair.sender.counts.blocks % 2 !== 0 || pair.decode.manager.inspect.openSequences < 2) {
         await new Promise((resolve) => setTimeout(resolve, 1));
       }
       expect(before).toBeLessThanOrEqual(2);
       if (end === 'abort') calling.abort();
       else proxy.way = 'refuse';
       expect((await coming).taken, end).toBe(2);
-      expect(pair.decode.manager.openSequences, end).toBe(0);
+      expect(pair.decode.manager.inspect.openSequences, end).toBe(0);
       proxy.way = 'pass';
       pair.prefill.release(sequence);
       offer.withdraw();

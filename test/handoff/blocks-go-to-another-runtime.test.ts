@@ -104,7 +104,7 @@ describe('a hand-off between two runtimes', () => {
     for (const sequence of sequences) pair.prefill.release(sequence);
     offer.computed();
     expect(await coming).toMatchObject({ outcome: 'taken', taken: promptBlocks });
-    expect(pair.prefill.manager.counters.diverged).toBe(promptBlocks);
+    expect(pair.prefill.manager.inspect.counters.diverged).toBe(promptBlocks);
   });
 
   it('is computed where this side had other bytes before, on which a later block rests', async () => {

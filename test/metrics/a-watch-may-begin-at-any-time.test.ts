@@ -50,5 +50,5 @@ it.each([
   expect(tiers[1].storeSeconds.sum).toBeCloseTo(known, 3);
   expect(links.map(({ inFlight }) => inFlight)).toEqual([0]);
   expect(links[0].bytes).toBe(4);
-  expect(links[0].busyUs(manager.nowUs)).toBe(known === 0 ? 0 : 1_000_000);
+  expect(links[0].busyUs(manager.inspect.nowUs)).toBe(known === 0 ? 0 : 1_000_000);
 });

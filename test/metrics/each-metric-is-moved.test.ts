@@ -237,7 +237,8 @@ describe('what is found, where it lies and how it moves', () => {
       ['ddr', 'nvme'].map((tier) =>
         readings(watchRuntime(kv)).get(`tierkv_tier_capacity_bytes${JSON.stringify({ tier })}`),
       );
-    const capacities = (kv: KVRuntime): number[] => [1, 2].map((at) => kv.manager.usage(at).capacityBytes);
+    const capacities = (kv: KVRuntime): number[] =>
+      [1, 2].map((at) => kv.manager.inspect.usage(at).capacityBytes);
     expect([sizes(small), sizes(large)]).toEqual([capacities(small), capacities(large)]);
     expect(sizes(large)[0]).toBeGreaterThan(sizes(small)[0] ?? Infinity);
     moved.add('tierkv_tier_capacity_bytes{}');

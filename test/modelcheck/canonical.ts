@@ -7,7 +7,7 @@
 import type { Model } from './model.ts';
 
 export function canonical(model: Model): string {
-  const dump = model.manager.dump();
+  const dump = model.manager.inspect.dump();
   const keyOf = new Map(dump.contents.map(({ content, key }) => [content, key[0]]));
   const names = new Map<number, number>();
   const nameOf = (replica: number): number => {

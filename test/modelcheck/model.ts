@@ -159,7 +159,7 @@ export class Model {
     if (this.#may('lose')) actions.push({ what: 'lose', a: 0 });
     if (this.#may('evict')) {
       for (let a = 0; a < this.slots.length; a++) {
-        if (this.manager.usage(a).cachedBytes > 0) actions.push({ what: 'evict', a });
+        if (this.manager.inspect.usage(a).cachedBytes > 0) actions.push({ what: 'evict', a });
       }
     }
     return actions;
@@ -329,9 +329,9 @@ export class Model {
   }
 
   #checkRest(): void {
-    if (this.manager.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
+    if (this.manager.inspect.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
     for (let tier = 0; tier < this.slots.length; tier++) {
-      const { slots, heldBytes, residentBytes, cachedBytes } = this.manager.usage(tier);
+      const { slots, heldBytes, residentBytes, cachedBytes } = this.manager.inspect.usage(tier);
       const left = slots.reserved + slots.filling + slots.open + slots.draining;
       if (left + heldBytes + (residentBytes - cachedBytes) !== 0)
         throw new Error(`tier ${tier} leaks ${left} slots`);

@@ -87,7 +87,7 @@ it('has no code that only a page of transformers.js needs, which has its own doo
 
 it('has neither the simulator nor the command line in it', () => {
   const parts = modules.map((id) => /\/src\/(\w+)\//.exec(id)?.[1]).filter((part) => part !== undefined);
-  expect(new Set(parts)).toEqual(new Set(['adapters', 'backends', 'embed', 'observe', 'runtime', 'views']));
+  expect(new Set(parts)).toEqual(new Set(['adapters', 'backends', 'embed', 'runtime']));
 });
 
 it('control: a module of Node is an error that names its importer', async () => {

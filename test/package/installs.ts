@@ -16,8 +16,8 @@ import { embedOutput } from '../examples/embedOutput.ts';
 const root = join(import.meta.dirname, '..', '..');
 /** Compressed: what `npm install` loads, with the doors of pages and all commands. */
 const TARBALL_BYTES_MOST = 3_200_000;
-/** On disk, without packages that a user adds: who has no GPU gets this. */
-const INSTALLED_BYTES_MOST = 13_500_000;
+/** On disk, without the packages that a user adds: all that a user without a GPU needs. */
+const INSTALLED_BYTES_MOST = 10_000_000;
 const scratch = fs.mkdtempSync(join(tmpdir(), 'tierkv-install-'));
 const run = (command: string, args: string[], cwd: string): string =>
   execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
@@ -47,7 +47,7 @@ try {
 
   const installed = fs.globSync(['*', '@*/*'], { cwd: join(user, 'node_modules') });
   const heavy = installed.filter((name) =>
-    /^webgpu$|chromium|tfjs|tensorflow|huggingface|onnxruntime|vitest|vega|typescript|biome|node-linux/.test(
+    /^webgpu$|koffi|chromium|tfjs|tensorflow|huggingface|onnxruntime|vitest|vega|typescript|biome|node-linux/.test(
       name,
     ),
   );

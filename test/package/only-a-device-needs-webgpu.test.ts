@@ -1,10 +1,11 @@
 /**
- * The GPU driver is an optional peer: no door loads it, and a program that asks for a device without it is told the command that
- * installs it.
+ * The GPU driver and native calls are optional peers: no door loads them. A program that asks for a device without its driver is
+ * told the command that installs it; without native calls all other tiers work, and say what they lack.
  */
 
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 
@@ -24,7 +25,7 @@ const without = (fault: string): string => `
   import { registerHooks } from 'node:module';
   const asked = [];
   registerHooks({ resolve(specifier, context, next) {
-    if (!/^(webgpu|@webgpu\\/types)$/.test(specifier)) return next(specifier, context);
+    if (!/^(webgpu|@webgpu\\/types|koffi)$/.test(specifier)) return next(specifier, context);
     asked.push(specifier);
     throw ${fault};
   } });`;
@@ -68,6 +69,41 @@ it('one that does not load on this platform is told apart', () => {
   expect(run(opening('hbmBytes: 20 * layout.blockBytes'), fault).stdout).toMatch(
     /^TKV_DEVICE webgpu A device needs the package webgpu, which does not load here \(libstdc\+\+\.so\.6: version GLIBCXX_3\.4\.32 not found\)\. Run/,
   );
+});
+
+it('memory and files keep blocks without native calls, and say what is missing and what installs it', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tierkv-no-koffi-'));
+  const twice = `
+    const { KVRuntime, kvLayout } = await import('./src/index.ts');
+    const layout = kvLayout({ ${layout} });
+    const open = (notice) => KVRuntime.open({ layout, model: 'test@1', secretKey: new Uint8Array(32).fill(7),
+      ddrBytes: 20 * layout.blockBytes, nvme: { dir: ${JSON.stringify(folder)}, bytes: 40 * layout.blockBytes }, notice });
+    const tokens = Array.from({ length: 65 }, (_, i) => i);
+    const first = await open((line) => console.log(line));
+    const sequence = await first.begin(tokens, { tenant: 'a' });
+    for (const { index } of first.openBlocks(sequence)) first.write(sequence, index, (bytes) => bytes.fill(index + 1));
+    await first.seal(sequence);
+    first.release(sequence);
+    const rival = await open(() => {}).catch((error) => error.code);
+    await first.save();
+    await first.close();
+    const second = await open(() => {});
+    const again = await second.begin(tokens, { tenant: 'a' });
+    console.log(rival, again.cachedTokens, second.read(again, 2)[9], asked.includes('koffi'));
+    second.release(again);
+    await second.close();`;
+  try {
+    const { stdout, stderr } = run(twice);
+    expect(stderr).toBe('');
+    const missing = 'the package koffi is not installed; run: npm install koffi';
+    expect(stdout.trimEnd().split('\n')).toEqual([
+      `DDR: the memory is not locked and may be paged out (${missing})`,
+      `NVMe: disk space is not set aside (${missing}): a full disk refuses writes later on`,
+      'TKV_LOCKED 64 3 true',
+    ]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 it('the command says so in one line, and simulates without it', () => {

@@ -11,7 +11,6 @@ interface Manifest {
   exports: Record<string, string | { types: string; default: string }>;
   bin: Record<string, string>;
   dependencies: Record<string, string>;
-  optionalDependencies: Record<string, string>;
   devDependencies: Record<string, string>;
   peerDependencies: Record<string, string>;
   peerDependenciesMeta: Record<string, { optional?: boolean }>;
@@ -57,7 +56,7 @@ describe('the exports map', () => {
       './report': 'observe/report/index',
       './transformers': 'adapters/transformers/index',
       './browser': 'adapters/browser/index',
-      './browser/simulate': 'adapters/browser/simulate',
+      './browser/simulate': 'sim/page',
       './browser/compute': 'adapters/browser/compute',
       './browser/transformers': 'adapters/browser/transformers',
       './testing': 'testing/index',
@@ -99,10 +98,7 @@ describe('dependencies', () => {
 
   it('every package that the sources import is declared, and one that may be absent is imported when it is needed', () => {
     const always = new Set(Object.keys(manifest.dependencies));
-    const maybe = new Set([
-      ...Object.keys(manifest.optionalDependencies),
-      ...Object.keys(manifest.peerDependencies),
-    ]);
+    const maybe = new Set(Object.keys(manifest.peerDependencies));
     // the build puts them into the package (tools/build.ts)
     const bundled = new Set(Object.keys(manifest.devDependencies).filter((name) => !maybe.has(name)));
     const wrong = sources.flatMap((path) =>
@@ -119,7 +115,7 @@ describe('dependencies', () => {
 
   it('every dependency that users install is used by the sources', () => {
     const used = sources.map(text).join('\n');
-    const unused = Object.keys({ ...manifest.dependencies, ...manifest.optionalDependencies }).filter(
+    const unused = Object.keys(manifest.dependencies).filter(
       (name) => name !== '@webgpu/types' && !used.includes(`'${name}`),
     );
     expect(unused).toEqual([]);
@@ -134,10 +130,9 @@ describe('dependencies', () => {
 
   it('each one has its reason in docs/reference/dependencies.md', () => {
     const reasons = text('docs/reference/dependencies.md');
-    const { dependencies, optionalDependencies, devDependencies, peerDependencies } = manifest;
+    const { dependencies, devDependencies, peerDependencies } = manifest;
     const names = Object.keys({
       ...dependencies,
-      ...optionalDependencies,
       ...devDependencies,
       ...peerDependencies,
       ...extras,

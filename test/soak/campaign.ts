@@ -179,8 +179,8 @@ class Soak {
       ...(await vitals()),
       requests,
       hours: requests / this.#options.hour.requestsPerHour,
-      ready: kv.manager.tiers.map((_, position) => kv.manager.usage(position).slots.ready),
-      jobs: kv.manager.jobsInFlight,
+      ready: kv.manager.inspect.tiers.map((_, position) => kv.manager.inspect.usage(position).slots.ready),
+      jobs: kv.manager.inspect.jobsInFlight,
     });
   }
 
@@ -197,8 +197,8 @@ class Soak {
   /** The runtime has just worked and holds blocks in every tier; then no request is open. */
   async #idle(wait: Idle['wait']): Promise<void> {
     const { kv } = this.#lives;
-    kv.manager.tiers.forEach((tier, position) => {
-      if (kv.manager.usage(position).slots.ready > 0) return;
+    kv.manager.inspect.tiers.forEach((tier, position) => {
+      if (kv.manager.inspect.usage(position).slots.ready > 0) return;
       this.#report.unrest.push(`${tierName(tier)} is empty, so that its rest says nothing`);
     });
     const { idleMs } = this.#options;

@@ -10,7 +10,7 @@
  */
 
 import { join } from 'node:path';
-import { mooncakeBlockTokens, readMooncakeTrace } from '../../src/io/files/mooncakeTrace.ts';
+import { mooncakeBlockTokens, readMooncakeTrace } from '../../src/sim/build/mooncakeTrace.ts';
 
 export const tracePath: string = join(
   import.meta.dirname,

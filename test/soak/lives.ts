@@ -98,7 +98,12 @@ export class Lives implements AsyncDisposable {
     return this.close();
   }
 
-  #add({ manager: { counters }, stores: { engine } }: KVRuntime): void {
+  #add({
+    manager: {
+      inspect: { counters },
+    },
+    stores: { engine },
+  }: KVRuntime): void {
     const { totals } = this;
     const sum = (values: Float64Array): number => values.reduce((all, value) => all + value, 0);
     totals.hitBlocks += counters.hitBlocks;

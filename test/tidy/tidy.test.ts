@@ -28,6 +28,21 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
   ],
   ['folder', { 'src/a/b/c/d/deep.ts': 'export const x = 1;' }],
   ['folder', { 'src/a/Not-Camel.ts': 'export const x = 1;' }],
+  [
+    'layer',
+    {
+      'src/runtime/x.ts': "import type { Y } from '../sim/y.ts';\nexport type X = Y;",
+      'src/sim/y.ts': 'export interface Y { a: 1 }',
+    },
+  ],
+  [
+    'layer',
+    {
+      'src/sim/x.ts': "export const x = async () => (await import('../serve/y.ts')).y;",
+      'src/serve/y.ts': 'export const y = 1;',
+    },
+  ],
+  ['layer', { 'src/attic/x.ts': 'export const x = 1;' }],
   ['one-subclass', { 'src/a/x.ts': 'export abstract class A {}\nexport class B extends A {}' }],
   [
     'forwarding',
@@ -75,6 +90,10 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
       'src/a/x.ts': "import type { Y } from './y.ts';\nexport type X = Y | 1;",
       'src/a/y.ts': "import type { X } from './x.ts';\nexport type Y = X | 2;",
     },
+  ],
+  [
+    'message',
+    { 'src/a/x.ts': "export const x = (error: Error) => new Error(error.message.replace('a', 'b'));" },
   ],
 ];
 

@@ -29,6 +29,7 @@ import { API } from 'typescript/unstable/sync';
 export type Rule =
   | 'size'
   | 'folder'
+  | 'layer'
   | 'one-subclass'
   | 'forwarding'
   | 'type-name'
@@ -37,7 +38,8 @@ export type Rule =
   | 'phrase'
   | 'one-mechanism'
   | 'circle'
-  | 'export';
+  | 'export'
+  | 'message';
 
 export interface Finding {
   readonly rule: Rule;
@@ -51,6 +53,8 @@ export interface TidyRules {
   readonly mostLines: number;
   /** Below this many lines a file with one importer belongs to its importer. */
   readonly leastLines: number;
+  /** Rooms of `src` from low to high: a file imports from its own room and from rooms before it. */
+  readonly layers: readonly string[];
   /** Folders in which a file is a variant, so that the errand for one names one: there a file may be small. */
   readonly variantFolders: readonly string[];
   /** Files that users import from; they may be small and their methods may forward. */
@@ -94,6 +98,7 @@ export function findUntidy(
   return [
     ...sizes(inSource, rules),
     ...folders(inSource),
+    ...layers(inSource, rules),
     ...classes(inSource, rules),
     ...typeNames(inSource),
     ...variantNames(inSource, rules),
@@ -102,6 +107,7 @@ export function findUntidy(
     ...mechanisms(inSource, rules),
     ...circles(inSource),
     ...exportsInVain(parsed, rules),
+    ...rewrittenMessages(inSource),
   ].sort((a, b) => `${a.rule} ${a.at}`.localeCompare(`${b.rule} ${b.at}`));
 }
 
@@ -196,6 +202,33 @@ function folders(files: readonly Parsed[]): Finding[] {
     for (const part of parts.slice(1)) {
       if (!/^[a-z][A-Za-z0-9]*(\.d)?(\.ts)?$|^[a-z-]+-ambient\.d\.ts$/.test(part)) {
         findings.push({ rule: 'folder', at: path, problem: `"${part}" must be in camelCase` });
+      }
+    }
+  }
+  return findings;
+}
+
+/** Imports, types and lazy ones included, that lead to a room above, and rooms that have no place among the others. */
+function layers(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const findings: Finding[] = [];
+  const roomOf = (path: string): string | undefined => /^src\/([^/]+)\//.exec(path)?.[1];
+  for (const { path, text, imports } of files) {
+    const room = roomOf(path);
+    if (room === undefined) continue;
+    const height = rules.layers.indexOf(room);
+    if (height < 0)
+      findings.push({ rule: 'layer', at: path, problem: `${room} is not among the rooms of src` });
+    const lazy = [...text.matchAll(/\bimport\('(\.[^']+)'\)/g)].map(([, to]) =>
+      posix.join(dirname(path), to),
+    );
+    for (const to of [...imports, ...lazy]) {
+      const other = roomOf(to);
+      if (other !== undefined && rules.layers.indexOf(other) > height) {
+        findings.push({
+          rule: 'layer',
+          at: path,
+          problem: `imports ${to}, and ${other} stands above ${room}`,
+        });
       }
     }
   }
@@ -432,6 +465,28 @@ function importedNames({ path, text, file }: Parsed): { readonly from: string; r
     found.push({ from: to.startsWith('./src/') ? to.slice(2) : placeOf(to), name: '*' });
   }
   return found;
+}
+
+/**
+ * Messages of errors that are searched and put together anew. An error that others know better names for leaves its sentence
+ * open (`namedError`), and `renamed` gives the names.
+ */
+function rewrittenMessages(files: readonly Parsed[]): Finding[] {
+  const findings: Finding[] = [];
+  for (const { path, file } of files) {
+    const visit = (node: Node): undefined => {
+      if (isCallExpression(node) && isPropertyAccessExpression(node.expression)) {
+        const { name, expression } = node.expression;
+        const isMessage = isPropertyAccessExpression(expression) && expression.name.text === 'message';
+        if (isMessage && ['replace', 'replaceAll'].includes(name.text)) {
+          findings.push({ rule: 'message', at: path, problem: `rewrites a message by ${name.text}` });
+        }
+      }
+      node.forEachChild(visit);
+    };
+    file.forEachChild(visit);
+  }
+  return findings;
 }
 
 /** Circles of imports, types included: each strongly connected set of files, by Tarjan's algorithm (1972). */

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { latencyDataFile, loadModel, readText } from '../../src/io/files/dataFiles.ts';
+import { latencyDataFile, loadModel, readText } from '../../src/sim/build/dataFiles.ts';
 import { engineMemory, localWeightBytes } from '../../src/sim/latency/engineMemory.ts';
 import { parseModelConfig } from '../../src/sim/latency/modelConfig.ts';
 import { engineShape } from '../../src/sim/latency/physics.ts';

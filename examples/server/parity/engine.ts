@@ -77,7 +77,7 @@ class EngineRunner implements ParityRunner {
         latency: new Linear(fitLinear(steps).coefficients),
         latencyName: `linear, fitted to the ${steps.length} steps of the run`,
         adapter: { name: kv.stores.pool.adapter.name, software: kv.stores.pool.adapter.software },
-        wrongBlocks: kv.manager.counters.loadsFailed[Outcome.CORRUPT],
+        wrongBlocks: kv.manager.inspect.counters.loadsFailed[Outcome.CORRUPT],
         interruptedSteps: kv.devicesLost,
       };
     } finally {

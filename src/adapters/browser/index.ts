@@ -10,7 +10,8 @@ import { guarded } from '../../backends/guarded.ts';
 import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import { oneOf, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf } from '../../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../../backends/webgpu/device.ts';
 export type { BeginOptions, RetentionHint } from '../../embed/begin.ts';
@@ -51,7 +52,7 @@ function isOfFiles(error: unknown): boolean {
 
 /** @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files, TKV_CONFIG for options of Node */
 export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRuntime> {
-  requireShapes({ config }, { config: 'object' });
+  checkInputs({ config }, { config: is.object() });
   for (const [name, why] of Object.entries(ofNode)) {
     if (Reflect.get(config, name) !== undefined) throw configError(name, why, 'Leave it out.');
   }

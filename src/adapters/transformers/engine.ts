@@ -5,8 +5,7 @@
  * the package's own classes fit (`test/adapters` holds that against the real types).
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
-import { described } from '../../runtime/options.ts';
+import { described, TierKVError } from '../../runtime/errors.ts';
 
 /** A tensor of transformers.js. */
 export interface EngineTensor {

@@ -4,8 +4,7 @@
  */
 
 import { sha256 } from '../../backends/file/sha256.ts';
-import { TierKVError } from '../../runtime/errors.ts';
-import { described } from '../../runtime/options.ts';
+import { described, TierKVError } from '../../runtime/errors.ts';
 
 /** How transformers.js ends the names of files, by dtype. */
 const suffixes: Readonly<Record<string, string>> = {

@@ -5,9 +5,9 @@
  * blocks of them would be wrong sooner or later.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { described, TierKVError } from '../../runtime/errors.ts';
 import { type KVDtype, type KVLayout, kvLayout } from '../../runtime/geometry/layout.ts';
-import { described } from '../../runtime/options.ts';
+
 import type { DecoderModel, EngineSession, SessionInput } from './engine.ts';
 
 export interface ModelShape {

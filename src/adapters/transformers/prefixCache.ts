@@ -12,15 +12,15 @@ import type { DeviceBlockTable } from '../../embed/context.ts';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import type { SaveOptions } from '../../embed/saving.ts';
 import type { KVSequence } from '../../embed/sequenceState.ts';
-import { inputError, TierKVError } from '../../runtime/errors.ts';
+import { described, inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
+import * as is from '../../runtime/kinds.ts';
 import {
-  described,
+  checkInputs,
   optionNames,
   requireObject,
   requireOptions,
-  requireShapes,
   requireText,
 } from '../../runtime/options.ts';
 import {
@@ -158,7 +158,7 @@ export class PrefixCache implements AsyncDisposable {
   #copies: { readonly slabs: readonly GPUBuffer[]; readonly opened: Promise<DeviceCopies> } | undefined;
 
   constructor(parts: PrefixCacheParts) {
-    requireShapes({ parts }, { parts: { ownsRuntime: 'flag', identity: 'bytes' } });
+    checkInputs({ parts }, { parts: is.fields({ ownsRuntime: is.flag(), identity: is.bytes() }) });
     this.#parts = parts;
     this.runtime = parts.runtime;
     this.layout = parts.runtime.layout;

@@ -13,7 +13,8 @@ import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 import { writeText } from '../../io/files/results.ts';
-import { described } from '../../runtime/options.ts';
+import { described } from '../../runtime/errors.ts';
+
 import type { DecoderModel, EngineModule } from './engine.ts';
 import { decoderNames, fileSuffix, weightNames, weightsFault } from './identity.ts';
 import type { ModelShape } from './modelShape.ts';

@@ -4,7 +4,8 @@
  * (linkQueue.ts); `BatchMoves`, below, takes a batch across its link.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, IssuedJobs, TransferDriver } from '../../runtime/tier/driver.ts';
 import { linkName, Outcome, type Tier, type TierName, tierName } from '../../runtime/tier/tier.ts';
@@ -76,9 +77,14 @@ export class TransferEngine implements TransferDriver {
     links: TierLinks = {},
     refusals: Refusals | null = null,
   ) {
-    requireShapes(
+    checkInputs(
       { stores, clockMs, watch, links },
-      { stores: 'object', clockMs: 'function?', watch: 'function?', links: 'object?' },
+      {
+        stores: is.object(),
+        clockMs: is.optional(is.func()),
+        watch: is.optional(is.func()),
+        links: is.optional(is.object()),
+      },
     );
     this.#links = links;
     this.#watch = watch;

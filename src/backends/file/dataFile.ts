@@ -5,7 +5,7 @@
  * at `DataFile` and crashes also at `DirectoryOps`.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 
 /** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
 export const BLOCK_BYTES = 4096;
@@ -212,11 +212,11 @@ export function dirError(
   if (error instanceof TierKVError) return error;
   const errno = errnoOf(error);
   const remedy = remedyOf(errno) ?? remedies[errno] ?? 'Name another directory.';
-  return new TierKVError('TKV_IO', `dir ${dir}: ${doing} failed with ${errno}. ${remedy}`, {
-    field: 'dir',
-    path: dir,
-    cause: error,
-  });
+  return namedError(
+    'TKV_IO',
+    { field: 'dir', path: dir, cause: error },
+    (name) => `${name('dir')} ${dir}: ${doing} failed with ${errno}. ${remedy}`,
+  );
 }
 
 // ---- the file system of a store, as far as the store needs it: in Node (posixFolder.ts) and in a browser's private files

@@ -20,7 +20,7 @@ import * as fs from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, type TierKVError } from '../../runtime/errors.ts';
 import type { Libc } from '../host/posix.ts';
 import { errnoOf } from './dataFile.ts';
 
@@ -249,8 +249,9 @@ function locked(
   const pid = claim === undefined ? undefined : identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
   const owner = pid === undefined ? 'another process' : `process ${pid}`;
   const unless = claim === undefined ? '' : `; if it no longer runs, remove ${claim}`;
-  return new TierKVError('TKV_LOCKED', `dir ${dir} belongs to ${owner}. ${remedy}${unless}.`, {
-    field: 'dir',
-    path: dir,
-  });
+  return namedError(
+    'TKV_LOCKED',
+    { field: 'dir', path: dir },
+    (name) => `${name('dir')} ${dir} belongs to ${owner}. ${remedy}${unless}.`,
+  );
 }

@@ -9,8 +9,9 @@
  * - An I/O past its deadline ends as `timedOut` when it retires. Until then `describe().stuck` counts it.
  */
 
-import { invariant, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { invariant, namedError, requireInteger } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -109,9 +110,13 @@ export class FileStore implements TierStore {
    * that differs as field: TKV_MISMATCH if a warm restart finds blocks of another model, layout or key.
    */
   static async open(dir: string, shape: PoolShape, options: FileStoreOptions = {}): Promise<FileStore> {
-    requireShapes(
+    checkInputs(
       { dir, shape, options },
-      { dir: 'name', shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+      {
+        dir: is.name(),
+        shape: is.fields({ pageBytes: is.number(), pages: is.number() }),
+        options: is.optional(is.object()),
+      },
     );
     const settings = checkedOptions(options);
     requireInteger('pages', shape.pages, 1);
@@ -247,11 +252,12 @@ export class FileStore implements TierStore {
     for (const [name, identity] of this.#identities) {
       if ((await folder.identityOf(name)) === identity) continue;
       const path = folder.pathOf(name);
-      throw new TierKVError(
+      throw namedError(
         'TKV_IO',
-        `dir ${folder.path}: ${path} was removed or replaced while it was in use, and its blocks are gone with it. ` +
-          'Close the store and open it again, and keep others out of the directory.',
         { field: 'dir', path },
+        (name) =>
+          `${name('dir')} ${folder.path}: ${path} was removed or replaced while it was in use, and its blocks are gone ` +
+          'with it. Close the store and open it again, and keep others out of the directory.',
       );
     }
   }

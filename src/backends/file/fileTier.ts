@@ -115,6 +115,9 @@ export async function openFiles(
   const store = await FileStore.open(dir, shape, { allocation, onPoint, ...warm, ...noted, ...more });
   const files = store.describe();
   if (hasDirectIo && files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
+  if (hasDirectIo && files.space === 'sparse') {
+    notice(`NVMe: disk space is not set aside (${files.spaceReason}): a full disk refuses writes later on`);
+  }
   if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
     notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
   }

@@ -5,8 +5,9 @@
 
 import * as fs from 'node:fs';
 import { join } from 'node:path';
-import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { namedError, type TierKVError } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { type PoolShape, poolShape } from '../../runtime/tables/slotPool.ts';
 import { type Libc, loadLibc } from '../host/posix.ts';
 import { dirError, type RangedFile } from './dataFile.ts';
@@ -90,7 +91,7 @@ export class StoreView implements AsyncDisposable {
    * or not tierkv's; TKV_IO if they are missing or cannot be read
    */
   static async open(dir: string): Promise<StoreView> {
-    requireShapes({ dir }, { dir: 'name' });
+    checkInputs({ dir }, { dir: is.name() });
     let blocks: RangedFile | undefined;
     let index: RangedFile | undefined;
     let staging: StagingPool | undefined;
@@ -214,7 +215,7 @@ function noStore(dir: string): TierKVError {
       ? `holds no ${BLOCKS_NAME}. Name the directory of a disk tier.`
       : `holds ${there.join(' and ')}, and no records: ${BLOCKS_NAME} is ${there[0] === BLOCKS_NAME ? 'empty' : 'missing'}. ` +
         'The next start begins anew; give the file back first where that loses something.';
-  return new TierKVError('TKV_IO', `dir ${dir} ${problem}`, { field: 'dir', path: dir });
+  return namedError('TKV_IO', { field: 'dir', path: dir }, (name) => `${name('dir')} ${dir} ${problem}`);
 }
 
 function disagreement(entry: SlotEntry, found: FoundRecord | string): string {
@@ -234,11 +235,12 @@ function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void
   const neededBytes = DATA_START_BYTES + recordBytesMax(layout);
   if (fileBytes >= neededBytes) return;
   const path = join(dir, BLOCKS_NAME);
-  throw new TierKVError(
+  throw namedError(
     'TKV_MISMATCH',
-    `dir holds ${path}, which is cut off: it has ${fileBytes} bytes, and one record takes ${neededBytes}. ` +
-      NAME_A_TIER,
     { field: 'dir', path },
+    (name) =>
+      `${name('dir')} holds ${path}, which is cut off: it has ${fileBytes} bytes, and one record takes ${neededBytes}. ` +
+      NAME_A_TIER,
   );
 }
 

@@ -8,7 +8,7 @@
  */
 
 import type { Digest } from '../../runtime/digest.ts';
-import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, requireInteger, type TierKVError } from '../../runtime/errors.ts';
 import { oneOf, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
 import { guarded } from '../guarded.ts';
 import {
@@ -330,10 +330,11 @@ export async function storeThere(
 }
 
 function foreign(path: string, why: string, remedy: string): TierKVError {
-  return new TierKVError('TKV_MISMATCH', `dir holds ${path}, which ${why}. ${remedy}`, {
-    field: 'dir',
-    path,
-  });
+  return namedError(
+    'TKV_MISMATCH',
+    { field: 'dir', path },
+    (name) => `${name('dir')} holds ${path}, which ${why}. ${remedy}`,
+  );
 }
 
 // ---- options, checked once, when the store is opened

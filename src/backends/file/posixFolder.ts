@@ -6,7 +6,7 @@
 
 import * as fs from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, type TierKVError } from '../../runtime/errors.ts';
 import { fillPattern } from '../../runtime/pattern.ts';
 import { startsAtPage } from '../host/hostArena.ts';
 import { type Libc, loadLibc } from '../host/posix.ts';
@@ -52,7 +52,7 @@ export async function requireDiskHolds(bytes: number, dir: string): Promise<void
   throw configError(
     'nvme.capacityBytes',
     `asks for ${bytes} bytes in ${dir}, on a disk of ${diskBytes}`,
-    'Lower nvme.capacityBytes, or name a directory on a larger disk.',
+    (name) => `Lower ${name('nvme.capacityBytes')}, or name a directory on a larger disk.`,
   );
 }
 
@@ -312,11 +312,12 @@ function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
   const freeBytes = bavail * bsize + haveBytes;
   // A file system without size, such as ramfs, reports no blocks.
   if (blocks === 0 || bytes <= freeBytes) return;
-  throw new TierKVError(
+  throw namedError(
     'TKV_IO',
-    `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). ` +
-      'Lower the number of blocks, or name a directory on a larger disk.',
     { field: 'dir', path: dir },
+    (name) =>
+      `${name('dir')} ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). ` +
+      'Lower the number of blocks, or name a directory on a larger disk.',
   );
 }
 

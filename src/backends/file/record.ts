@@ -31,7 +31,7 @@
  */
 
 import { type Digest, digestBytes, digestWords } from '../../runtime/digest.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, type TierKVError } from '../../runtime/errors.ts';
 import { optionNames } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../runtime/tier/tierStore.ts';
@@ -329,19 +329,20 @@ export function requireSameMeaning(stored: StoreFacts, wanted: StoreFacts, dir: 
     ['extras', `extras ${stored.identity.extras}`, `extras ${wanted.identity.extras}`],
   ];
   for (const [field, has, want] of compared) {
-    if (has !== want) throw mismatch(field, `dir ${dir} holds blocks of ${has}, not of ${want}`, path);
+    if (has !== want) throw mismatch(field, dir, `holds blocks of ${has}, not of ${want}`, path);
   }
   if (stored.identity.secretKey !== wanted.identity.secretKey) {
-    throw mismatch('secretKey', `dir ${dir} holds blocks under another secret key`, path);
+    throw mismatch('secretKey', dir, 'holds blocks under another secret key', path);
   }
 }
 
-function mismatch(field: string, problem: string, path: string): TierKVError {
-  return new TierKVError(
+function mismatch(field: string, dir: string, problem: string, path: string): TierKVError {
+  return namedError(
     'TKV_MISMATCH',
-    `${printable(problem)}. Use the ${field} that wrote it or another directory, ` +
-      `or remove ${path} to begin empty.`,
     { field, path },
+    (name) =>
+      `${name('dir')} ${printable(`${dir} ${problem}`)}. Use the ${name(field)} that wrote it or another directory, ` +
+      `or remove ${path} to begin empty.`,
   );
 }
 

@@ -72,7 +72,7 @@ export class HostArena implements Disposable {
     requireArray(options.chunkBytes, 'chunkBytes', 'Pass the bytes of each chunk.', 'TKV_CONFIG');
     const { chunkBytes, field, resident = true, native = true } = options;
     const bytes = chunkBytes.reduce((sum, one) => sum + one, 0);
-    if (bytes === 0) throw configError(field, 'asks for no memory at all', `Raise ${field}.`);
+    if (bytes === 0) throw configError(field, 'asks for no memory at all', (name) => `Raise ${name(field)}.`);
     const availableBytes = availableMemoryBytes();
     if (resident && bytes > availableBytes * 0.95) throw tooLittle(field, bytes, availableBytes);
     const libc = native ? await loadLibc() : 'native calls are switched off';
@@ -179,7 +179,7 @@ function tooLittle(field: string, wantedBytes: number, availableBytes: number): 
   return configError(
     field,
     `needs ${wantedBytes} bytes of host memory, ${availableBytes} are available`,
-    `Lower ${field}, or free memory.`,
+    (name) => `Lower ${name(field)}, or free memory.`,
   );
 }
 

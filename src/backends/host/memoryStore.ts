@@ -9,7 +9,8 @@
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -82,9 +83,9 @@ export class MemoryStore implements HostTierStore, TopTierStore {
 
   /** @throws TKV_CONFIG if memory is too little, or slots to be verified are not whole 32-bit words */
   static async open(shape: PoolShape, options: MemoryStoreOptions = {}): Promise<MemoryStore> {
-    requireShapes(
+    checkInputs(
       { shape, options },
-      { shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+      { shape: is.fields({ pageBytes: is.number(), pages: is.number() }), options: is.optional(is.object()) },
     );
     requireOptions(options, memoryStoreOptionsNames, 'options', 'TKV_CONFIG');
     const { verifyReads: onRead = false, verifyWrites: onWrite = false } = options;

@@ -34,8 +34,10 @@ async function open({ shape, isTop, notice }: TierRequest<DdrOptions>): Promise<
   const { MemoryStore } = await import('./memoryStore.ts');
   const store = await MemoryStore.open(shape, { verifyWrites: isTop });
   const { locksMemory } = await import('./posix.ts');
-  if (locksMemory && store.describe().locked === false) {
-    notice('DDR: the operating system did not lock the memory (see "ulimit -l"); it may be paged out');
+  const { locked, notGranted } = store.describe();
+  if (locksMemory && locked === false) {
+    const limit = String(notGranted).includes('mlock') ? '; "ulimit -l" has the limit' : '';
+    notice(`DDR: the memory is not locked and may be paged out (${notGranted}${limit})`);
   }
   return { store, [Symbol.asyncDispose]: () => store[Symbol.asyncDispose]() };
 }

@@ -1,5 +1,5 @@
 /**
- * Calls of the C library that Node lacks, through koffi, an optional dependency. If koffi is not installed or
+ * Calls of the C library that Node lacks, through koffi, an optional peer. If koffi is not installed or
  * the system is not Linux, `loadLibc` says why, and every caller works without.
  *
  * A call returns the empty string on success and the name of its errno ('ENOMEM') on failure. It never
@@ -115,6 +115,9 @@ async function bind(): Promise<Libc | string> {
         }),
     };
   } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ERR_MODULE_NOT_FOUND') {
+      return 'the package koffi is not installed; run: npm install koffi';
+    }
     return `koffi is not usable: ${error instanceof Error ? error.message.split('\n')[0] : String(error)}`;
   }
 }

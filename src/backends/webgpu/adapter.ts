@@ -16,8 +16,9 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { described, oneOf, requireFunction, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { configError, described, TierKVError } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, requireFunction, requireOptions } from '../../runtime/options.ts';
 import { guarded } from '../guarded.ts';
 import { LiveDevice } from './device.ts';
 import { deviceFault, deviceWish, reportOf } from './selfTest.ts';
@@ -38,7 +39,7 @@ let previousChoice: Promise<unknown> = Promise.resolve();
 
 /** @throws TKV_DEVICE, with what was tried and a remedy, if no adapter works or the forced one does not */
 export async function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
-  requireShapes({ options }, { options: 'object?' });
+  checkInputs({ options }, { options: is.optional(is.object()) });
   checkDeviceOptions(options);
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
   previousChoice = choice.then(

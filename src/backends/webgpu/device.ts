@@ -234,6 +234,7 @@ export class LiveDevice implements AsyncDisposable {
 
 // ---- WebGPU's flag values, which are globals in browsers only; under Node the globals have types but no values
 
+/** Values of WebGPU's `GPUBufferUsage`, which Node lacks. */
 export const BufferUsage = {
   MAP_READ: 0x0001,
   MAP_WRITE: 0x0002,
@@ -247,8 +248,10 @@ export const BufferUsage = {
   QUERY_RESOLVE: 0x0200,
 } as const;
 
+/** Values of WebGPU's `GPUMapMode`, which Node lacks. */
 export const MapMode = { READ: 0x0001, WRITE: 0x0002 } as const;
 
+/** Values of WebGPU's `GPUShaderStage`, which Node lacks. */
 export const ShaderStage = { VERTEX: 0x0001, FRAGMENT: 0x0002, COMPUTE: 0x0004 } as const;
 
 // ---- host memory that may reach the binding

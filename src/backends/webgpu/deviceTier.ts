@@ -3,8 +3,8 @@
  * opened, so a runtime without a device loads none of them. Device and pool can be replaced after a loss.
  */
 
-import { configError, type TierKVError } from '../../runtime/errors.ts';
-import { described, oneOf, optionNames, requireText } from '../../runtime/options.ts';
+import { configError, described, type TierKVError } from '../../runtime/errors.ts';
+import { oneOf, optionNames, requireText } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { LiveDevice } from './device.ts';

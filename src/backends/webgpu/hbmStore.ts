@@ -7,7 +7,8 @@
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
-import { requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, requireOptions } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -81,9 +82,13 @@ export class HbmStore implements DevicePool {
    * compile the kernels
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
-    requireShapes(
+    checkInputs(
       { live, shape, options },
-      { live: { errorsOf: 'function' }, shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+      {
+        live: is.fields({ errorsOf: is.func() }),
+        shape: is.fields({ pageBytes: is.number(), pages: is.number() }),
+        options: is.optional(is.object()),
+      },
     );
     requireOptions(options, hbmStoreOptionsNames, 'options', 'TKV_CONFIG');
     const label = options.label ?? 'tierkv.hbm';

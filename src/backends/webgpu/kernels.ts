@@ -13,7 +13,8 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
@@ -267,7 +268,7 @@ function rowsTo(words: number): number {
  * @throws TKV_INPUT naming the unknown shader
  */
 export function shaderSource(texts: Readonly<Record<string, string>>, ...names: readonly string[]): string {
-  requireShapes({ texts, names }, { texts: 'object', names: ['text'] });
+  checkInputs({ texts, names }, { texts: is.object(), names: is.list(is.text()) });
   return names
     .map((name) => {
       if (Object.hasOwn(texts, name)) return texts[name];
@@ -319,13 +320,13 @@ export class SlabKernel implements CompiledKernel {
     spec: KernelSpec,
     prefix: string = 'tierkv',
   ): Promise<SlabKernel> {
-    requireShapes(
+    checkInputs(
       { live, slabs, spec, prefix },
       {
-        live: { errorsOf: 'function' },
-        slabs: [{ mapAsync: 'function' }],
-        spec: { name: 'text', code: 'text' },
-        prefix: 'text?',
+        live: is.fields({ errorsOf: is.func() }),
+        slabs: is.list(is.fields({ mapAsync: is.func() })),
+        spec: is.fields({ name: is.text(), code: is.text() }),
+        prefix: is.optional(is.text()),
       },
     );
     const { device } = live;

@@ -7,7 +7,8 @@
 
 import { digestWords } from '../../runtime/digest.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { fillPattern } from '../../runtime/pattern.ts';
 import { poolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
@@ -45,9 +46,12 @@ export async function adoptDevice(
   device: GPUDevice,
   adapter: Omit<AdapterReport, 'source'>,
 ): Promise<LiveDevice> {
-  requireShapes(
+  checkInputs(
     { device, adapter },
-    { device: { addEventListener: 'function' }, adapter: { name: 'text', vendor: 'text' } },
+    {
+      device: is.fields({ addEventListener: is.func() }),
+      adapter: is.fields({ name: is.text(), vendor: is.text() }),
+    },
   );
   const live = new LiveDevice(device, { ...adapter, source: 'embedder' }, undefined);
   const fault = passed.has(device) ? '' : await deviceFault(live);
@@ -75,7 +79,7 @@ export function reportOf(info: AdapterInfo, source: AdapterSource): AdapterRepor
 
 /** Whether the adapter computes on the host's own cores. */
 export function isSoftwareAdapter(info: AdapterInfo): boolean {
-  requireShapes({ info }, { info: { vendor: 'text', device: 'text' } });
+  checkInputs({ info }, { info: is.fields({ vendor: is.text(), device: is.text() }) });
   return info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|warp/i.test(nameOf(info));
 }
 

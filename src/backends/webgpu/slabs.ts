@@ -11,7 +11,7 @@
  * garbage collection that would free dropped buffers.
  */
 
-import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
 import { availableMemoryBytes } from '../host/posix.ts';
 import { BufferUsage, type LiveDevice } from './device.ts';
@@ -86,7 +86,7 @@ function requireHostMemory(live: LiveDevice, bytes: number): void {
   const availableBytes = availableMemoryBytes();
   if (!live.adapter.software || bytes <= availableBytes) return;
   const problem = `asks for ${bytes} bytes of a software device, and ${availableBytes} of host memory are available`;
-  throw configError('hbm.capacityBytes', problem, 'Lower hbm.capacityBytes.');
+  throw configError('hbm.capacityBytes', problem, (name) => `Lower ${name('hbm.capacityBytes')}.`);
 }
 
 function wholeVectors(bytes: number, round: (vectors: number) => number): number {
@@ -95,7 +95,8 @@ function wholeVectors(bytes: number, round: (vectors: number) => number): number
 
 function requireWords(field: string, bytes: number): void {
   if (bytes % 4 === 0) return;
-  const remedy = `Round ${field} up to ${Math.ceil(bytes / 4) * 4}.`;
+  const remedy = (name: (field: string) => string): string =>
+    `Round ${name(field)} up to ${Math.ceil(bytes / 4) * 4}.`;
   throw configError(field, `is ${bytes}, not a multiple of 4`, remedy);
 }
 
@@ -127,12 +128,13 @@ async function allocate(
   for (const buffer of buffers) buffer.destroy();
   if (live.lostReason !== '') throw gone(live);
   const field = 'hbm.capacityBytes';
-  throw new TierKVError(
+  throw namedError(
     'TKV_DEVICE',
-    `${field} asks for ${shape.capacityBytes} bytes that the device does not give ` +
-      `(${error?.message.split('\n')[0]}). ` +
-      `Lower ${field}, free device memory, or choose another adapter with TIERKV_ADAPTER.`,
     { field },
+    (name) =>
+      `${name(field)} asks for ${shape.capacityBytes} bytes that the device does not give ` +
+      `(${error?.message.split('\n')[0]}). ` +
+      `Lower ${name(field)}, free device memory, or choose another adapter with TIERKV_ADAPTER.`,
   );
 }
 

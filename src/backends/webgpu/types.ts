@@ -18,7 +18,8 @@ import {
 } from '../../runtime/geometry/box.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import { countRuns } from '../../runtime/geometry/runs.ts';
-import { optionNames, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames } from '../../runtime/options.ts';
 import type { SealItem, StoreResult, TopTierStore } from '../../runtime/tier/tierStore.ts';
 
 /** Where the adapter comes from: a Vulkan driver and how it was found, or the platform's own backend. */
@@ -214,12 +215,12 @@ export interface BoxPlan {
  * @throws TKV_CONFIG if a box is empty or outside of the layout, or the container does not contain the box
  */
 export function boxPlan(layout: KVLayout, box: KVBox, container?: KVBox): BoxPlan {
-  requireShapes(
+  checkInputs(
     { layout, box, container },
     {
-      layout: { valueDim: 'number', version: 'number' },
-      box: { layerStart: 'number', layerEnd: 'number' },
-      container: 'object?',
+      layout: is.fields({ valueDim: is.number(), version: is.number() }),
+      box: is.fields({ layerStart: is.number(), layerEnd: is.number() }),
+      container: is.optional(is.object()),
     },
   );
   const around = container ?? blockBox(layout, 0);

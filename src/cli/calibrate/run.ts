@@ -9,9 +9,9 @@ import { requireWritableTargets, writeJsonFile, writeText } from '../../io/files
 import { startProgressBar } from '../../io/printing/progress.ts';
 import { formatBytes, formatSeconds, renderTable } from '../../io/printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import type { HandoffFit, MeasuredHandoff } from '../../serve/handoff/linkFit.ts';
 import { jsonText } from '../../sim/build/output.ts';
 import { readYaml } from '../../sim/description/fields.ts';
+import type { HandoffFit, MeasuredHandoff } from '../../sim/fitting/handoffFit.ts';
 import { fitLink, type LinkSample, linkSchema } from '../../sim/latency/capacity.ts';
 import { compareRecorded, type RequestTiming } from '../../sim/report/recordedComparison.ts';
 import { readTraceHeader, traceRecords } from '../../sim/workload/traceV2.ts';
@@ -59,7 +59,7 @@ export async function calibrate(given: CalibrateOptions): Promise<void> {
   const { out, dir, adapter: wanted, quick, handoffs } = given;
   requireWritableTargets({ '--out': out });
   if (handoffs !== undefined) {
-    const { fitHandoffs } = await import('../../serve/handoff/linkFit.ts');
+    const { fitHandoffs } = await import('../../sim/fitting/handoffFit.ts');
     printText(writeHandoffs(fitHandoffs(await readHandoffs(handoffs)), out));
     return;
   }

@@ -5,7 +5,7 @@
 
 import { Command } from 'commander';
 import { requireWritableTargets } from '../../io/files/results.ts';
-import type { PoolLimits } from '../../policy/workers/workerPool.ts';
+import type { PoolLimits } from '../../io/workerPool.ts';
 import { configError } from '../../runtime/errors.ts';
 import { numberWithin, type OptionValues } from '../flags.ts';
 import { jsonOption } from '../optionRows.ts';

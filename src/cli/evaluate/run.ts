@@ -2,6 +2,7 @@
 
 import { writeResultJson, writeText } from '../../io/files/results.ts';
 import { startProgressBar } from '../../io/printing/progress.ts';
+import type { PoolLimits } from '../../io/workerPool.ts';
 import { SimulationEvaluator } from '../../policy/evaluate/evaluator.ts';
 import { openPolicy } from '../../policy/evaluate/openPolicy.ts';
 import { loadPlan, type PlanChanges, planScales } from '../../policy/evaluate/plans.ts';
@@ -12,7 +13,6 @@ import { GAIN_MIN } from '../../policy/evolve/fitness/objectives.ts';
 import { hypervolume } from '../../policy/evolve/search/selection.ts';
 import { defaultSummary, summaryStrategies } from '../../policy/evolve/summary.ts';
 import { traceLevels } from '../../policy/evolve/trace/records.ts';
-import type { PoolLimits } from '../../policy/workers/workerPool.ts';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/latencyNames.ts';
 import { hasOwnCoefficients } from '../../sim/latency/makeModel.ts';

@@ -3,6 +3,7 @@
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { readText } from '../../io/files/inputs.ts';
+import type { PoolLimits, TaskRunner } from '../../io/workerPool.ts';
 import { SimulationEvaluator } from '../../policy/evaluate/evaluator.ts';
 import { openPolicy } from '../../policy/evaluate/openPolicy.ts';
 import { loadPlan } from '../../policy/evaluate/plans.ts';
@@ -10,7 +11,7 @@ import { serveHttp, serveLines } from '../../policy/evaluate/transports.ts';
 import { EvaluationService, type ServiceAnswer, type ServiceOptions } from '../../policy/evolve/serve.ts';
 import { defaultSummary } from '../../policy/evolve/summary.ts';
 import { openRunner } from '../../policy/workers/openRunner.ts';
-import type { PoolLimits, TaskRunner } from '../../policy/workers/workerPool.ts';
+import type { Tasks } from '../../policy/workers/thread.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 
@@ -74,7 +75,7 @@ function artifactsOf(
 }
 
 async function open({ plan, limits, server, cacheFolder, regrets }: ServeOptions): Promise<{
-  runner: TaskRunner;
+  runner: TaskRunner<Tasks>;
   service: EvaluationService;
 }> {
   const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);

@@ -8,6 +8,7 @@ import { requireWritableTargets, writeJsonFile, writeResultJson, writeText } fro
 import { renderSvg } from '../../io/printing/chart.ts';
 import { formatCounted, printable } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import { knobs } from '../../sim/description/knobs.ts';
 import type { FitRequestsOptions } from '../../sim/fitting/fitRequests.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
 import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
@@ -105,24 +106,34 @@ export function servedOptions(command: Command, when: string): Command {
     .option('--model <name>', `${when}the model that was served`)
     .option('--tp <n>', `${when}tensor parallel GPUs`, numberOption, 1)
     .option('--dp <n>', `${when}data parallel ranks, or engines that requests go to in turn`, numberOption, 1)
-    .option('--max-num-seqs <n>', `${when}requests in a batch, of each rank with --dp`, numberOption, 128)
+    .option(
+      '--max-num-seqs <n>',
+      `${when}requests in a batch, of each rank with --dp`,
+      numberOption,
+      knobs['engine.maxSequences'].or,
+    )
     .option(
       '--max-num-batched-tokens <n>',
       `${when}tokens of a step, of each rank with --dp`,
       numberOption,
-      2048,
+      knobs['engine.maxBatchedTokens'].or,
     )
     .option(
       '--hbm <blocks>',
       `${when}KV blocks of the engine, as its log has them (default: what fits)`,
       numberOption,
     )
-    .option('--block-tokens <n>', 'tokens of a KV block of the engine', numberOption, 16)
+    .option(
+      '--block-tokens <n>',
+      'tokens of a KV block of the engine',
+      numberOption,
+      knobs['engine.blockTokens'].or,
+    )
     .option(
       '--gpu-memory-utilization <share>',
       `${when}share of the memory that may be used`,
       numberOption,
-      0.9,
+      knobs['engine.memoryUtilization'].or,
     );
   return addAliases(command, { '--kv-blocks': '--hbm', '--block-size': '--block-tokens' });
 }

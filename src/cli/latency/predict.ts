@@ -3,7 +3,6 @@
  * floor it lies.
  */
 
-import { chooseCoefficients, loadHardware, loadModel, modelDefaults } from '../../io/files/dataFiles.ts';
 import { printable, renderTable } from '../../io/printing/text.ts';
 import {
   configError,
@@ -12,6 +11,7 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
+import { chooseCoefficients, loadHardware, loadModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { get, nothingSaid } from '../../sim/description/settings.ts';
 import { kvBytesPerToken } from '../../sim/latency/capacity.ts';
 import { engineMemory } from '../../sim/latency/engineMemory.ts';

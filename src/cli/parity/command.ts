@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { mooncakeBlockTokens } from '../../io/files/mooncakeTrace.ts';
+import { mooncakeBlockTokens } from '../../sim/build/mooncakeTrace.ts';
 import type { OptionValues } from '../flags.ts';
 import { addAliases, addKnobs, jsonOption, presetPaths } from '../optionRows.ts';
 import { reportAbout, reportFlags } from '../reportOption.ts';

@@ -43,7 +43,7 @@ export async function runParityCommand(
   const engine = named === undefined ? undefined : await loadEngine(named);
   const options = parseParityOptions(trace, given, requests, engine);
   const { runParity, runnersOf } = await import('../../studies/parity/run.ts');
-  const { runPairParity } = await import('../../studies/parity/pairParity.ts');
+  const { runPairParity } = await import('../../serve/handoff/pairParity.ts');
   const { renderParity } = await import('./report.ts');
   using scratch = temporaryDirectory('tierkv-parity-', options.dir);
   using bar = startProgressBar('requests');

@@ -33,7 +33,8 @@ interface PlanFlags {
   readonly price: readonly string[];
   readonly out?: string;
   readonly json?: string;
-  readonly [name: string]: string | readonly string[] | undefined;
+  readonly assumePlainAttention?: boolean;
+  readonly [name: string]: string | readonly string[] | boolean | undefined;
 }
 
 export function planCommand(): Command {
@@ -41,6 +42,10 @@ export function planCommand(): Command {
     .description('Find the cheapest deployment that meets targets, and say how sure that is.')
     .argument('[workload]', 'specification or recorded trace (default: a preset, see --workload)')
     .requiredOption('--model <name>', 'model, or the path of a config.json')
+    .option(
+      '--assume-plain-attention',
+      'take keys of a config.json about layers that are not known to change nothing',
+    )
     .requiredOption(
       '--target <figure=time>',
       'what has to be met, as ttft_p99=500ms; repeatable',
@@ -85,6 +90,7 @@ export function planCommand(): Command {
       }
       const question: PlanQuestion = {
         model: flags.model,
+        ...(flags.assumePlainAttention === true ? { assumePlainAttention: true } : {}),
         targets,
         workload: workloadOf(workload, flags),
         ...pricesOf(flags.price),
@@ -122,6 +128,7 @@ export function planCommand(): Command {
 
 /** Options by the fields of a question that they say. */
 const flagOfField: Readonly<Record<string, string>> = {
+  assumePlainAttention: '--assume-plain-attention',
   workload: '--workload',
   rate: '--rate',
   requests: '--num-requests',

@@ -5,14 +5,14 @@
  */
 
 import { Command } from 'commander';
-import { aboutPipe, keepPipe } from '../../io/files/inputs.ts';
+import { keepPipe } from '../../io/files/inputs.ts';
 import { writeResultJson } from '../../io/files/results.ts';
 import { type TemporaryDirectory, temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
 import { startProgressBar } from '../../io/printing/progress.ts';
 import { formatBytesPerS } from '../../io/printing/text.ts';
 import type { ReplayedTrace } from '../../observe/report/replayReport.ts';
 import type { ReplayTimeline } from '../../observe/report/replayTimeline.ts';
-import { configError } from '../../runtime/errors.ts';
+import { configError, renamed } from '../../runtime/errors.ts';
 import type { ReplayOptions, TraceReplayListener } from '../../studies/replay/options.ts';
 import type { ReplayReport } from '../../studies/replay/report.ts';
 import type { Study } from '../../studies/replay/study.ts';
@@ -213,7 +213,7 @@ async function runOnFileOrPipe(
   try {
     return await run({ ...options, tracePath: kept.path }, signal, watch);
   } catch (error) {
-    throw aboutPipe(error, kept, options.tracePath);
+    throw renamed({ [kept.path]: options.tracePath }, error);
   }
 }
 

@@ -1,6 +1,6 @@
 /** What `tierkv replay` is asked in words, and what it takes where none is said. Apart, so that help loads no replay. */
 
-import { mooncakeBlockTokens } from '../../io/files/mooncakeTrace.ts';
+import { mooncakeBlockTokens } from '../../sim/build/mooncakeTrace.ts';
 import { sizeDefaults } from '../tierOptions.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */

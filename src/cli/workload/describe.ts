@@ -1,8 +1,8 @@
 /** What `tierkv workload describe` prints: one table of lengths and arrivals, one of who sends. */
 
-import type { OpenedWorkload } from '../../io/files/openWorkload.ts';
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { formatCount, formatSeconds, formatShare, printable, renderTable } from '../../io/printing/text.ts';
+import type { OpenedWorkload } from '../../sim/build/openWorkload.ts';
 import type {
   Distribution,
   GroupSummary,

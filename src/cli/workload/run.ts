@@ -3,6 +3,10 @@
  * tables. Formats, generation and summaries are the library's.
  */
 
+import { requireWritableTargets, writeResultJson, writeResults, writeText } from '../../io/files/results.ts';
+import { renderSvg } from '../../io/printing/chart.ts';
+import { printable } from '../../io/printing/text.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
 import {
   FORMATS,
   type Format,
@@ -14,11 +18,7 @@ import {
   readSpec,
   requireFormat,
   servegenSpec,
-} from '../../io/files/openWorkload.ts';
-import { requireWritableTargets, writeResultJson, writeResults, writeText } from '../../io/files/results.ts';
-import { renderSvg } from '../../io/printing/chart.ts';
-import { printable } from '../../io/printing/text.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+} from '../../sim/build/openWorkload.ts';
 import {
   adjustmentOf,
   openOptions,

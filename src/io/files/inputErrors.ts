@@ -3,7 +3,7 @@
  * readers of a page (`src/adapters/browser`) have the same words.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 
 // Limits. They lie far above what traces, specs and measurements hold: the longest line of the published traces
 // is 0.4 MB.
@@ -31,8 +31,11 @@ export function inputError(
   remedy: string,
   facts: { line?: number; cause?: unknown } = {},
 ): TierKVError {
-  const at = facts.line === undefined ? path : `${path}:${facts.line}:`;
-  return new TierKVError('TKV_INPUT', `${at} ${problem}. ${remedy}`, { path, ...facts });
+  return namedError('TKV_INPUT', { path, ...facts }, (name) =>
+    facts.line === undefined
+      ? `${name(path)} ${problem}. ${remedy}`
+      : `${name(path)}:${facts.line}: ${problem}. ${remedy}`,
+  );
 }
 
 export function lineTooLong(path: string, line: number): TierKVError {
@@ -50,22 +53,18 @@ export function unpacksTooLarge(path: string): TierKVError {
   return inputError(path, problem, 'Unpack it to a file and name that file.');
 }
 
-/** The system's word on why it refused, without the path, which the message names anyway. */
+/** The system's word on why it refused: the path behind it is left out, since the message names it anyway. */
 export function systemReason(cause: unknown): string {
-  return cause instanceof Error ? cause.message.replace(/, \w+( '.*)?$/, '') : String(cause);
+  return cause instanceof Error ? cause.message.split(', ')[0] : String(cause);
 }
 
 export function unreadable(file: string, cause: unknown): TierKVError {
   if (cause instanceof TierKVError) return cause;
-  const name = file === '' ? 'a file without a name' : file;
-  if ((cause as { readonly code?: unknown } | undefined)?.code === 'ENOENT') {
-    return new TierKVError('TKV_IO', `${name} does not exist. Name a file that is there.`, {
-      path: name,
-      cause,
-    });
-  }
-  return new TierKVError('TKV_IO', `${name} cannot be read: ${systemReason(cause)}. Name a readable file.`, {
-    path: name,
-    cause,
-  });
+  const path = file === '' ? 'a file without a name' : file;
+  const isMissing = (cause as { readonly code?: unknown } | undefined)?.code === 'ENOENT';
+  return namedError('TKV_IO', { path, cause }, (name) =>
+    isMissing
+      ? `${name(path)} does not exist. Name a file that is there.`
+      : `${name(path)} cannot be read: ${systemReason(cause)}. Name a readable file.`,
+  );
 }

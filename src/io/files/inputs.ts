@@ -260,17 +260,6 @@ export async function keepPipe(pipe: string, signal: AbortSignal): Promise<KeptP
   }
 }
 
-/** An error about the kept file as an error about the pipe. */
-export function aboutPipe(error: unknown, kept: KeptPipe, pipe: string): unknown {
-  if (!(error instanceof TierKVError) || error.path !== kept.path) return error;
-  return new TierKVError(error.code, error.message.replaceAll(kept.path, pipe), {
-    path: pipe,
-    cause: error,
-    ...(error.field === undefined ? {} : { field: error.field }),
-    ...(error.line === undefined ? {} : { line: error.line }),
-  });
-}
-
 // Files that are read as a whole, plain or compressed (`.gz`, `.zst`). Only regular files are taken: a pipe
 // without a writer would hold the process, whatever signal comes. Reading stops at a limit, also where the
 // size is not known before: compressed data that unpack to a thousand times their size. A byte-order mark is

@@ -11,6 +11,7 @@ import path from 'node:path';
 import { makeDirectories, openToWrite, requireReader } from '../../backends/host/posix.ts';
 import { packageVersion } from '../../packageFiles.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import { systemReason } from './inputErrors.ts';
 
 interface Result {
   readonly target: string;
@@ -26,11 +27,10 @@ const blockCharacters = 1 << 20;
 
 /** @param option what named the file, where that is known */
 function ioError(target: string, cause: unknown, option?: string): TierKVError {
-  const reason = cause instanceof Error ? cause.message.replace(/, \w+( '.*)?$/, '') : String(cause);
   const lacking = missingFolder(target);
   const why =
     lacking === undefined
-      ? `${reason}. Name a file that can.`
+      ? `${systemReason(cause)}. Name a file that can.`
       : `the folder ${lacking} does not exist. Make it (mkdir -p ${path.dirname(target)}), or name a file in another one.`;
   const named = option === undefined ? target : `${option} ${target}`;
   return new TierKVError('TKV_IO', `${named} cannot be written: ${why}`, {

@@ -4,14 +4,15 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
-import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
 import {
+  configError,
   described,
-  optionNames,
-  requireArray,
-  requireOptions,
-  requireShapes,
-} from '../../runtime/options.ts';
+  requireInteger,
+  requirePositive,
+  TierKVError,
+} from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
 import { tierLinks } from '../../runtime/tier/tier.ts';
 import { watchRuntime } from '../metrics/index.ts';
 import { FollowedLog } from './followedLog.ts';
@@ -20,6 +21,7 @@ import type { LogFrames } from './logFrames.ts';
 import { isLoopback } from './operatorAccess.ts';
 import { PageServer } from './pageServer.ts';
 
+/** Where a dashboard lies in a server, and who may see it. */
 export interface DashboardOptions {
   /** Where the page lies in the server, such as `/dashboard`. Default: everywhere, `''`. */
   readonly base?: string | undefined;
@@ -50,6 +52,7 @@ const dashboardOptionsNames: readonly string[] = optionNames<DashboardOptions>({
 /** Ten minutes at a frame a second: some 3 MB. */
 const HISTORY_FRAMES = 600;
 
+/** A dashboard as a handler for your own HTTP server. */
 export interface Dashboard {
   /** For `node:http`, connect and express. A path that is not below `base` goes to `next`, or gets 404. */
   readonly handle: (request: IncomingMessage, response: ServerResponse, next?: () => void) => void;
@@ -62,7 +65,7 @@ export interface Dashboard {
  * @throws TKV_CONFIG for invalid options, or without vega; TKV_STATE for a runtime that is closed
  */
 export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
-  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+  checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
   const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
   if (kv.isClosed) throw new TierKVError('TKV_STATE', 'kv is closed. Open another runtime.', { field: 'kv' });
@@ -74,7 +77,8 @@ export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): 
   const maker = new FrameMaker({
     cache: watch.cache,
     requests: watch.requests,
-    queue: () => watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.waitingForRoom },
+    queue: () =>
+      watch.scheduler() ?? { running: kv.manager.inspect.openSequences, waiting: watch.waitingForRoom },
     owners: () => watch.owners(),
   });
   const take = (): void => {
@@ -99,9 +103,12 @@ export async function logDashboard(
   log: LogFrames,
   options: Omit<DashboardOptions, 'everyMs'> = {},
 ): Promise<Dashboard> {
-  requireShapes(
+  checkInputs(
     { options, log },
-    { options: 'object?', log: { head: { title: 'text' }, frames: ['object'] } },
+    {
+      options: is.optional(is.object()),
+      log: is.fields({ head: is.fields({ title: is.text() }), frames: is.list(is.object()) }),
+    },
   );
   const { head, frames } = log;
   const { title = head.title, limits = {}, ...access } = checked(options);
@@ -122,7 +129,7 @@ export interface FollowOptions extends DashboardOptions {
  * @throws TKV_INPUT for a log that is damaged or has no head yet; as `dashboard`
  */
 export async function followedLogDashboard(path: string, options: FollowOptions = {}): Promise<Dashboard> {
-  requireShapes({ path, options }, { path: 'name', options: 'object?' });
+  checkInputs({ path, options }, { path: is.name(), options: is.optional(is.object()) });
   const { onEnd = () => {}, ...plain } = options;
   const { title, everyMs = 1000, limits = {}, ...access } = checked(plain);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
@@ -198,14 +205,14 @@ function checked(options: DashboardOptions): DashboardOptions & {
   if (token !== undefined && token.length < 16) {
     throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
   }
-  requireShapes(rest, { title: 'text?', limits: 'object?' });
+  checkInputs(rest, { title: is.optional(is.text()), limits: is.optional(is.object()) });
   const links = tierLinks().map(({ name }) => name);
   requireOptions(rest.limits ?? {}, links, 'limits', 'TKV_CONFIG');
   for (const [link, bytesPerS] of Object.entries(rest.limits ?? {})) {
     requirePositive(`limits.${link}`, bytesPerS);
   }
   requireArray(hosts, 'hosts', 'Name hosts that browsers may come by.');
-  for (const host of hosts) requireShapes({ hosts: host }, { hosts: 'name' });
+  for (const host of hosts) checkInputs({ hosts: host }, { hosts: is.name() });
   return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
 }
 
@@ -227,6 +234,7 @@ export interface ListenOptions {
   readonly port: number;
 }
 
+/** A dashboard with a server of its own. */
 export interface DashboardServer {
   /** To be opened in a browser; it has the token, where there is one. */
   readonly url: string;
@@ -241,7 +249,7 @@ export async function serveDashboard(
   make: (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>,
   place: ListenOptions,
 ): Promise<DashboardServer> {
-  requireShapes({ make, place }, { make: 'function', place: { host: 'text', port: 'number' } });
+  checkInputs({ make, place }, { make: is.func(), place: is.fields({ host: is.text(), port: is.number() }) });
   const { host, port } = place;
   const token = isLoopback(host) ? undefined : randomBytes(24).toString('base64url');
   const anyName = host === '0.0.0.0' || host === '::';

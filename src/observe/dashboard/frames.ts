@@ -128,7 +128,7 @@ export function headOf(
   const given = Object.entries(parameters).map(([name, value]) => `${name} ${String(value)}`);
   return {
     ...head,
-    tiers: manager.tiers.map((tier) => tierName(tier)),
+    tiers: manager.inspect.tiers.map((tier) => tierName(tier)),
     policy: [policy, ...given].join(', '),
     gapBounds: cache.tiers[0].reuseGapSeconds.bounds,
     temperatureSeconds,
@@ -205,7 +205,7 @@ export class FrameMaker {
 
   #tier(position: number, named: readonly (readonly [string, number])[]): FrameTier {
     const { manager, tiers } = this.#source.cache;
-    const usage = manager.usage(position);
+    const usage = manager.inspect.usage(position);
     const measures = tiers[position];
     return {
       capacity: usage.capacityBytes,
@@ -216,7 +216,7 @@ export class FrameMaker {
       blocks: usage.slots.ready,
       temperatures: this.#temperatures(position),
       tenants: named
-        .map(([tenant, owner]) => [tenant, manager.ownedBytes(owner, position)] as const)
+        .map(([tenant, owner]) => [tenant, manager.inspect.ownedBytes(owner, position)] as const)
         .filter(([, bytes]) => bytes > 0)
         .sort(([, a], [, b]) => b - a),
       hits: measures.hitBlocks,
@@ -236,7 +236,7 @@ export class FrameMaker {
     const counts: [number, number, number] = [0, 0, 0];
     const [hot, warm] = temperatureSeconds;
     for (let slot = 0; slot < slotLimit; slot += stride) {
-      const content = manager.contentIn(position, slot);
+      const content = manager.inspect.contentIn(position, slot);
       if (content === -1) continue;
       const idleUs = cache.idleUs(content);
       counts[idleUs < 0 || idleUs >= warm * 1e6 ? 2 : idleUs >= hot * 1e6 ? 1 : 0]++;
@@ -251,7 +251,7 @@ export class FrameMaker {
     const owners = [...this.#source.owners()];
     if (owners.length <= TENANTS_SHOWN) return owners;
     const bytes = ([, owner]: readonly [string, number]): number =>
-      cache.tiers.reduce((sum, _, position) => sum + cache.manager.ownedBytes(owner, position), 0);
+      cache.tiers.reduce((sum, _, position) => sum + cache.manager.inspect.ownedBytes(owner, position), 0);
     return owners
       .map((each) => [each, bytes(each)] as const)
       .sort(([, a], [, b]) => b - a)

@@ -4,9 +4,10 @@
  */
 
 import { basename } from 'node:path';
+import * as is from '../../runtime/kinds.ts';
 import { LogReader } from '../../runtime/log/decisionLog.ts';
 import { LogReplayer } from '../../runtime/log/replayer.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { CacheMeasures } from '../metrics/index.ts';
 import { type DashboardFrame, type DashboardHead, FrameHistory, FrameMaker, headOf } from './frames.ts';
 
@@ -33,7 +34,7 @@ export class LogFrameReader {
 
   /** @param path the log's name in errors; its last part is the page's title */
   constructor(path: string) {
-    requireShapes({ path }, { path: 'name' });
+    checkInputs({ path }, { path: is.name() });
     this.#path = path;
     this.#log = new LogReader(path);
   }
@@ -77,7 +78,7 @@ export class LogFrameReader {
     this.#cache = cache;
     this.#maker = new FrameMaker({
       cache,
-      queue: () => ({ running: manager.openSequences, waiting: 0 }),
+      queue: () => ({ running: manager.inspect.openSequences, waiting: 0 }),
       owners: () => {
         for (const { owner } of cache.stories(64)) owners.set(`owner ${owner}`, owner);
         return owners;
@@ -96,7 +97,7 @@ export class LogFrameReader {
 
 /** @throws as `LogFrameReader` */
 export function framesOfLog(lines: Iterable<string>, path: string): LogFrames {
-  requireShapes({ lines, path }, { lines: 'iterable', path: 'name' });
+  checkInputs({ lines, path }, { lines: is.iterable(), path: is.name() });
   const reader = new LogFrameReader(path);
   for (const line of lines) reader.read(line);
   return reader.finish();

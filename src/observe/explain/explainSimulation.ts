@@ -3,9 +3,12 @@
  * prefixes there, as upstream has it, and instances do not: a prefix that only another instance has is a cause of its own.
  */
 
+import { BlockHistory, type HistoryBounds, type RememberedRequest } from '../../embed/blockHistory.ts';
+import { type CacheExplanation, explainRequest, type Twin } from '../../embed/explanation.ts';
 import { nearestName } from '../../runtime/errors.ts';
 import { TierKVError, tierName } from '../../runtime/index.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { buildPlanned } from '../../sim/build/build.ts';
 import { planSimulation, type SimulationPlan } from '../../sim/build/plan.ts';
 import type { SimulationObserver } from '../../sim/cluster/parts.ts';
@@ -14,8 +17,6 @@ import type { DeploymentSpec } from '../../sim/description/knobs.ts';
 import { fromFields } from '../../sim/description/readers.ts';
 import type { Instance } from '../../sim/instance/instance.ts';
 import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
-import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
-import { type CacheExplanation, explainRequest, type Twin } from './explanation.ts';
 import { RequestNames } from './logExplainer.ts';
 
 /** Bounds of one instance's history. */
@@ -38,7 +39,7 @@ interface WatchedInstance {
  * @throws {TierKVError} TKV_CONFIG with the field at fault
  */
 export function explainSimulation(spec: DeploymentSpec): SimulationExplainer {
-  requireShapes({ spec }, { spec: 'object' });
+  checkInputs({ spec }, { spec: is.object() });
   return explainPlanned(planSimulation(fromFields(spec)));
 }
 
@@ -47,9 +48,12 @@ export function explainPlanned(
   plan: SimulationPlan,
   progress: (requests: number, nowUs: number) => void = () => {},
 ): SimulationExplainer {
-  requireShapes(
+  checkInputs(
     { plan, progress },
-    { plan: { source: 'text', admissionLatencyUs: 'number' }, progress: 'function?' },
+    {
+      plan: is.fields({ source: is.text(), admissionLatencyUs: is.number() }),
+      progress: is.optional(is.func()),
+    },
   );
   const explainer = new SimulationExplainer();
   const { makeEngine, observer } = explainer;
@@ -128,7 +132,7 @@ export class SimulationExplainer {
         const facts = other.history.block(request.keys, block * 4);
         if (facts === undefined || facts.sealedUs === -1 || facts.sealedUs > request.openedUs) continue;
         const position = other.history.fastestTier(facts);
-        const tier = position === -1 ? null : tierName(other.history.manager.tiers[position]);
+        const tier = position === -1 ? null : tierName(other.history.manager.inspect.tiers[position]);
         return other.model === instance.model
           ? { cause: 'anotherInstance', name: other.id, tier }
           : { cause: 'anotherModel', name: `${other.model} on ${other.id}`, tier };

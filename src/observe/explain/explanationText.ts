@@ -1,11 +1,18 @@
 /** An explanation as lines for people: neighbours with one reason are one line. */
 
+import {
+  type BlockExplanation,
+  type BlockLife,
+  type CacheExplanation,
+  seconds,
+} from '../../embed/explanation.ts';
 import { formatBytes, formatCount, formatCounted, printable } from '../../io/printing/text.ts';
-import { requireShapes } from '../../runtime/options.ts';
-import { type BlockExplanation, type BlockLife, type CacheExplanation, seconds } from './explanation.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 
+/** An explanation as lines of text. */
 export function explanationText(explanation: CacheExplanation): string {
-  requireShapes({ explanation }, { explanation: { atUs: 'number' } });
+  checkInputs({ explanation }, { explanation: is.fields({ atUs: is.number() }) });
   const { request, sequence, tenant, blocks, cost, limits, blockTokens } = explanation;
   const name =
     request === null ? (sequence === null ? 'these tokens' : `sequence ${sequence}`) : `request ${request}`;
@@ -59,7 +66,7 @@ const EVENTS_AT_AN_END = 40;
  * @throws TKV_INPUT where it is not the life of a block
  */
 export function lifeText(life: BlockLife): string {
-  requireShapes({ life }, { life: { key: 'text', events: ['object'] } });
+  checkInputs({ life }, { life: is.fields({ key: is.text(), events: is.list(is.object()) }) });
   const { key, tier, events } = life;
   const end = tier === null ? 'no tier has it at the end' : `it lies in ${tier} at the end`;
   const lines = [`block ${key}: ${formatCounted(events.length, 'events')}, ${end}`, ''];

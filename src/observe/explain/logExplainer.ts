@@ -1,8 +1,13 @@
-/**
- * Explains from a decision log: its run is repeated and watched. A log that was cut or edited, or is of another version, is
- * refused with its line. A log has keys and numbers, no tokens and no names of tenants; requests of a scheduler have their ids.
- */
-
+import { BlockHistory, type HistoryBounds, type RememberedRequest } from '../../embed/blockHistory.ts';
+import {
+  type BlockLife,
+  type CacheExplanation,
+  explainKeys,
+  explainRequest,
+  lifeOf,
+  type Naming,
+  type Twin,
+} from '../../embed/explanation.ts';
 import {
   SchedulerDecision,
   SchedulerInput,
@@ -17,18 +22,9 @@ import {
   TierKVError,
   tierName,
 } from '../../runtime/index.ts';
+import * as is from '../../runtime/kinds.ts';
 import { DecisionOp as Decision } from '../../runtime/log/decisionSink.ts';
-import { requireShapes } from '../../runtime/options.ts';
-import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
-import {
-  type BlockLife,
-  type CacheExplanation,
-  explainKeys,
-  explainRequest,
-  lifeOf,
-  type Naming,
-  type Twin,
-} from './explanation.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { AskedPrefix } from './prefix.ts';
 
 /** Bounds of a log's history: a process of some 4 GB holds it. */
@@ -90,6 +86,7 @@ export class RequestNames implements DecisionSink {
   }
 }
 
+/** Explains from a decision log why requests found what they found. */
 export class LogExplainer {
   readonly #history: BlockHistory;
   readonly #names: RequestNames;
@@ -107,9 +104,14 @@ export class LogExplainer {
     follow?: Uint32Array,
     bounds: HistoryBounds = logBounds,
   ) {
-    requireShapes(
+    checkInputs(
       { lines, path, follow, bounds },
-      { lines: 'iterable', path: 'name', follow: 'bytes?', bounds: 'object?' },
+      {
+        lines: is.iterable(),
+        path: is.name(),
+        follow: is.optional(is.bytes()),
+        bounds: is.optional(is.object()),
+      },
     );
     this.#path = path;
     const log = new LogReader(path);
@@ -168,7 +170,7 @@ export class LogExplainer {
   /** The slowest of the tiers that have some of it. */
   #tierOf(byTier: readonly number[]): Twin['tier'] {
     const last = byTier.findLastIndex((count) => count > 0);
-    return last === -1 ? null : tierName(this.#history.manager.tiers[last]);
+    return last === -1 ? null : tierName(this.#history.manager.inspect.tiers[last]);
   }
 
   #find(asked: string): RememberedRequest {

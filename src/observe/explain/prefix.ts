@@ -7,8 +7,9 @@ import * as v from 'valibot';
 import { anyNames, fields, readBy } from '../../io/files/schema.ts';
 import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { BlockKeys, KeyChain, type KVDtype, kvLayout, TierKVError } from '../../runtime/index.ts';
+import * as is from '../../runtime/kinds.ts';
 import { wordsOf } from '../../runtime/log/decisionSink.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 
 export interface AskedPrefix {
   /** Four words a block. */
@@ -60,7 +61,7 @@ const schema = fields({
  * @throws TKV_INPUT or TKV_CONFIG naming the file and the line or field at fault
  */
 export function readPrefix(content: string, path: string): AskedPrefix {
-  requireShapes({ content, path }, { content: 'text', path: 'name' });
+  checkInputs({ content, path }, { content: is.text(), path: is.name() });
   if (!content.trimStart().startsWith('{')) return fromKeys(content, path);
   try {
     return fromTokens(content, path);
@@ -93,7 +94,7 @@ function fromKeys(content: string, path: string): AskedPrefix {
 
 /** Four words; undefined unless the text is 32 hexadecimal digits. */
 export function keyOf(hex: string): Uint32Array | undefined {
-  requireShapes({ hex }, { hex: 'text' });
+  checkInputs({ hex }, { hex: is.text() });
   return /^[0-9a-f]{32}$/.test(hex.toLowerCase()) ? wordsOf(hex.toLowerCase()) : undefined;
 }
 

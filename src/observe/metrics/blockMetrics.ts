@@ -28,7 +28,7 @@ const timesByLowerTier = (name: string, help: string, read: TierReader): Metric 
 
 /** How a tier is used now. */
 const usageByTier = (name: string, help: string, read: (usage: TierUsage) => number, unit = 'By'): Metric =>
-  perTier('gauge', name, unit, help, (_, position, w) => read(w.manager.usage(position)));
+  perTier('gauge', name, unit, help, (_, position, w) => read(w.manager.inspect.usage(position)));
 
 /** Samples by tier and by how a transfer ended otherwise than well. */
 function byReason(read: (tier: TierMeasures) => Float64Array): ReadMetric {
@@ -46,7 +46,7 @@ const linkSamples = (read: (link: CacheMeasures['links'][number], nowUs: number)
   return ({ cache, manager }) =>
     cache.links.map((link) => ({
       labels: { tier: cache.tiers[link.to].tier, from: cache.tiers[link.from].tier },
-      value: read(link, manager.nowUs),
+      value: read(link, manager.inspect.nowUs),
     }));
 };
 
@@ -104,7 +104,7 @@ export const blockMetrics: readonly Metric[] = [
   count(
     'tierkv_joined_blocks_total',
     'Blocks found while they were still on their way.',
-    (w) => w.manager.counters.joined,
+    (w) => w.manager.inspect.counters.joined,
   ),
   metric(
     'counter',
@@ -198,8 +198,8 @@ export const blockMetrics: readonly Metric[] = [
     ['reason'],
     'Blocks that were dropped instead of sent down: too much of their tier was on its way already, or the write budget did not pay for them.',
     (w) => [
-      { labels: { reason: 'behind' }, value: w.manager.counters.demotionsSkipped },
-      { labels: { reason: 'budget' }, value: w.manager.counters.writesDeclined },
+      { labels: { reason: 'behind' }, value: w.manager.inspect.counters.demotionsSkipped },
+      { labels: { reason: 'budget' }, value: w.manager.inspect.counters.writesDeclined },
     ],
   ),
   countByLowerTier(
@@ -244,7 +244,7 @@ export const blockMetrics: readonly Metric[] = [
     '1',
     'Share of the fastest tier that is in use, from 0 to 1.',
     (w) => {
-      const { residentBytes, sizeBytes } = w.manager.usage(0);
+      const { residentBytes, sizeBytes } = w.manager.inspect.usage(0);
       return residentBytes / sizeBytes;
     },
   ),
@@ -315,21 +315,21 @@ export const blockMetrics: readonly Metric[] = [
   count(
     'tierkv_thrashed_blocks_total',
     'Blocks that came back up shortly after they were sent down.',
-    (w) => w.manager.counters.thrashed,
+    (w) => w.manager.inspect.counters.thrashed,
   ),
   count(
     'tierkv_adopted_blocks_total',
     'Blocks that a tier held since an earlier run.',
-    (w) => w.manager.counters.adopted,
+    (w) => w.manager.inspect.counters.adopted,
   ),
   count(
     'tierkv_lost_blocks_total',
     'Blocks whose last copy went with a lost device or disk.',
-    (w) => w.manager.counters.lost,
+    (w) => w.manager.inspect.counters.lost,
   ),
   count(
     'tierkv_diverged_blocks_total',
     'Blocks that were computed twice with different bytes.',
-    (w) => w.manager.counters.diverged,
+    (w) => w.manager.inspect.counters.diverged,
   ),
 ];

@@ -172,8 +172,8 @@ export class CacheMeasures {
     watch: (blocks: ManagerObserver) => () => void = (blocks) => manager.observe(blocks),
   ) {
     this.manager = manager;
-    this.tiers = manager.tiers.map((tier) => new TierMeasures(tierName(tier)));
-    const { contents, replicas, jobs } = manager.tableSizes;
+    this.tiers = manager.inspect.tiers.map((tier) => new TierMeasures(tierName(tier)));
+    const { contents, replicas, jobs } = manager.inspect.tableSizes;
     this.#usedUs = new Float64Array(contents);
     this.#publishedUs = new Float64Array(replicas);
     this.#issuedUs = new Float64Array(jobs);
@@ -203,7 +203,9 @@ export class CacheMeasures {
 
   /** Microseconds since the last use of the content; -1 where it was not used since this began. */
   idleUs(content: number): number {
-    return this.#usedUs[content] === 0 ? -1 : Math.max(0, this.manager.nowUs - this.#usedUs[content] + 1);
+    return this.#usedUs[content] === 0
+      ? -1
+      : Math.max(0, this.manager.inspect.nowUs - this.#usedUs[content] + 1);
   }
 
   #observer(): ManagerObserver {
@@ -213,7 +215,7 @@ export class CacheMeasures {
         const story: SequenceStory = {
           sequence,
           owner,
-          openedUs: manager.nowUs,
+          openedUs: manager.inspect.nowUs,
           closedUs: -1,
           blocks,
           foundByTier: new Array<number>(tiers.length).fill(0),
@@ -232,14 +234,14 @@ export class CacheMeasures {
       found: (content, tier) => {
         const measures = tiers[tier];
         measures.hitBlocks++;
-        measures.hitTokens += manager.contentTokens(content);
+        measures.hitTokens += manager.inspect.contentTokens(content);
         if (this.#current !== undefined) this.#current.foundByTier[tier]++;
         const used = this.#usedUs[content];
-        if (used !== 0) measures.reuseGapSeconds.observe((manager.nowUs + 1 - used) / 1e6);
-        this.#usedUs[content] = manager.nowUs + 1;
+        if (used !== 0) measures.reuseGapSeconds.observe((manager.inspect.nowUs + 1 - used) / 1e6);
+        this.#usedUs[content] = manager.inspect.nowUs + 1;
       },
       sealed: (content) => {
-        this.#usedUs[content] = manager.nowUs + 1;
+        this.#usedUs[content] = manager.inspect.nowUs + 1;
       },
       recomputed: (sequence, blocks) => {
         this.choseRecompute += blocks;
@@ -248,17 +250,17 @@ export class CacheMeasures {
       },
       closed: (sequence) => this.#close(sequence),
       published: (replica) => {
-        this.#publishedUs[replica] = manager.nowUs + 1;
+        this.#publishedUs[replica] = manager.inspect.nowUs + 1;
       },
       unpublished: (replica, _content, tier) => {
         const since = this.#publishedUs[replica];
-        if (since !== 0) tiers[tier].residenceSeconds.observe((manager.nowUs + 1 - since) / 1e6);
+        if (since !== 0) tiers[tier].residenceSeconds.observe((manager.inspect.nowUs + 1 - since) / 1e6);
         this.#publishedUs[replica] = 0;
       },
       evicted: (_replica, content, tier) => {
         const idleUs = this.idleUs(content);
         tiers[tier].evictedBlocks++;
-        tiers[tier].evictedTokens += manager.contentTokens(content);
+        tiers[tier].evictedTokens += manager.inspect.contentTokens(content);
         if (idleUs >= 0) tiers[tier].idleSeconds.observe(idleUs / 1e6);
         this.#lastEviction = { content, idleUs };
       },
@@ -273,8 +275,8 @@ export class CacheMeasures {
       },
       issued: (row, from, to) => {
         if (from === -1 || from === to) return;
-        this.#issuedUs[row] = manager.nowUs + 1;
-        this.#link(from, to).began(manager.nowUs);
+        this.#issuedUs[row] = manager.inspect.nowUs + 1;
+        this.#link(from, to).began(manager.inspect.nowUs);
       },
       ended: (row, from, to, bytes, outcome, givenUp) => {
         if (from === -1 || from === to) return;
@@ -305,8 +307,8 @@ export class CacheMeasures {
     const link = this.#link(from, to);
     const issuedUs = this.#issuedUs[row];
     this.#issuedUs[row] = 0;
-    if (issuedUs !== 0) link.ended(manager.nowUs);
-    const seconds = issuedUs === 0 ? undefined : (manager.nowUs + 1 - issuedUs) / 1e6;
+    if (issuedUs !== 0) link.ended(manager.inspect.nowUs);
+    const seconds = issuedUs === 0 ? undefined : (manager.inspect.nowUs + 1 - issuedUs) / 1e6;
     const isLoad = from > to;
     const measures = isLoad ? tiers[from] : tiers[to];
     if (outcome !== Outcome.LOADED || givenUp) {
@@ -314,7 +316,7 @@ export class CacheMeasures {
       return;
     }
     link.bytes += bytes;
-    const tokens = manager.jobTokens(row);
+    const tokens = manager.inspect.jobTokens(row);
     if (isLoad) {
       measures.loadBlocks++;
       measures.loadTokens += tokens;
@@ -345,7 +347,7 @@ export class CacheMeasures {
     const story = this.#open.get(sequence);
     if (story === undefined) return;
     this.#open.delete(sequence);
-    story.closedUs = this.manager.nowUs;
+    story.closedUs = this.manager.inspect.nowUs;
     this.#ended.push(story);
     if (this.#ended.length > 2 * STORIES_MOST) this.#ended.splice(0, STORIES_MOST);
     for (const told of this.onClose) told(story);
@@ -355,19 +357,19 @@ export class CacheMeasures {
     const { manager } = this;
     const idleUs = this.#lastEviction.content === content ? this.#lastEviction.idleUs : -1;
     this.evictions.push(
-      { atUs: manager.nowUs, tier, owner: manager.contentOwner(content), idleUs, wentTo },
-      manager.contentKey(content),
+      { atUs: manager.inspect.nowUs, tier, owner: manager.inspect.contentOwner(content), idleUs, wentTo },
+      manager.inspect.contentKey(content),
     );
   }
 
   #remember(content: number, tier: number): void {
     const { manager } = this;
-    const key = manager.contentKey(content);
+    const key = manager.inspect.contentKey(content);
     const ghosts = this.#ghosts;
     ghosts.set(ghostKey(key, 0), {
-      droppedUs: manager.nowUs,
+      droppedUs: manager.inspect.nowUs,
       tier,
-      owner: manager.contentOwner(content),
+      owner: manager.inspect.contentOwner(content),
       idleUs: this.idleUs(content),
     });
     if (ghosts.size > GHOSTS_MOST) ghosts.delete(ghosts.keys().next().value ?? -1);
@@ -382,13 +384,13 @@ export class CacheMeasures {
       this.#ghosts.delete(at);
       story.returned++;
       tiers[ghost.tier].returnedBlocks++;
-      tiers[ghost.tier].returnedAfterSeconds.observe((manager.nowUs - ghost.droppedUs) / 1e6);
+      tiers[ghost.tier].returnedAfterSeconds.observe((manager.inspect.nowUs - ghost.droppedUs) / 1e6);
       this.returns.push(
         {
-          atUs: manager.nowUs,
+          atUs: manager.inspect.nowUs,
           tier: ghost.tier,
           owner: ghost.owner,
-          idleUs: manager.nowUs - ghost.droppedUs,
+          idleUs: manager.inspect.nowUs - ghost.droppedUs,
           wentTo: -1,
         },
         keys.subarray(i * 4, i * 4 + 4),

@@ -7,4 +7,5 @@ import { blockMetrics } from './blockMetrics.ts';
 import type { Metric } from './metric.ts';
 import { healthMetrics, requestMetrics } from './requestMetrics.ts';
 
+/** All metrics of a runtime: name, unit, help, and what each is read from. */
 export const metrics: readonly Metric[] = [...requestMetrics, ...blockMetrics, ...healthMetrics];

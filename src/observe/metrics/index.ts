@@ -1,6 +1,5 @@
 /** The door `tierkv/metrics`: what a runtime or a gateway does, for Prometheus and OpenTelemetry. */
 
-export { gatewayMetrics } from '../../serve/gateway/gatewayMetrics.ts';
 export { type BlockNews, CacheMeasures, type SequenceStory, TierMeasures } from './cacheMeasures.ts';
 export { metrics } from './catalogue.ts';
 export { ValueHistogram } from './histogram.ts';

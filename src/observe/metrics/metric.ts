@@ -3,9 +3,9 @@
  * `ddr`, `nvme`, ...
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { described, TierKVError } from '../../runtime/errors.ts';
 import type { KVManager } from '../../runtime/index.ts';
-import { described } from '../../runtime/options.ts';
+
 import type { CacheMeasures, TierMeasures } from './cacheMeasures.ts';
 import type { ValueHistogram } from './histogram.ts';
 import type { RequestMeasures } from './requestMeasures.ts';

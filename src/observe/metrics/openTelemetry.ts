@@ -11,13 +11,15 @@
 
 import type { Attributes, Context, Meter, Tracer } from '@opentelemetry/api';
 import { packageVersion } from '../../packageFiles.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
 import { type MeasuredMetric, type MetricSource, requireWatched } from './metric.ts';
 import { importPeer } from './peer.ts';
 import type { RequestMoments } from './requestMeasures.ts';
 import { RuntimeWatch } from './watch.ts';
 
+/** What `openTelemetry` takes: meter, tracer and attributes. */
 export interface OpenTelemetryOptions {
   /** Default: the meter `tierkv` of the global provider. `false`: no metrics. */
   readonly meter?: Meter | false | undefined;
@@ -58,19 +60,19 @@ export async function openTelemetry(
   options: OpenTelemetryOptions = {},
 ): Promise<() => void> {
   requireWatched(watch, 'watch');
-  requireShapes({ options }, { options: 'object?' });
+  checkInputs({ options }, { options: is.optional(is.object()) });
   const { attributes = {}, ...given } = requireOptions(
     options,
     openTelemetryOptionsNames,
     'options',
     'TKV_CONFIG',
   );
-  requireShapes({ attributes }, { attributes: 'object' });
+  checkInputs({ attributes }, { attributes: is.object() });
   if (given.meter !== undefined && given.meter !== false) {
-    requireShapes(given, { meter: { createHistogram: 'function' } });
+    checkInputs(given, { meter: is.fields({ createHistogram: is.func() }) });
   }
   if (given.tracer !== undefined && given.tracer !== false) {
-    requireShapes(given, { tracer: { startSpan: 'function' } });
+    checkInputs(given, { tracer: is.fields({ startSpan: is.func() }) });
   }
   const api = await importPeer<Api>('@opentelemetry/api', 'metrics for OpenTelemetry');
   const meter = given.meter ?? api.metrics.getMeter('tierkv', packageVersion());

@@ -1,8 +1,9 @@
 /** The metrics in the text format of Prometheus, written by `prom-client`, an optional peer. Reading them moves nothing and keeps nothing. */
 
 import type { Registry } from 'prom-client';
-import { configError } from '../../runtime/errors.ts';
-import { described, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { configError, described } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
 import {
   type MeasuredMetric,
@@ -14,6 +15,7 @@ import {
 import { MetricText } from './pageText.ts';
 import { importPeer } from './peer.ts';
 
+/** What `prometheus` takes: labels and the registry. */
 export interface PrometheusOptions {
   /** Labels of every sample, such as `model_name`. Default: none. */
   readonly labels?: Readonly<Record<string, string>> | undefined;
@@ -35,6 +37,7 @@ const prometheusOptionsNames: readonly string[] = optionNames<PrometheusOptions>
   names: true,
 });
 
+/** Metrics in Prometheus' text format. */
 export interface PrometheusMetrics {
   readonly registry: Registry;
   readonly contentType: string;
@@ -55,7 +58,7 @@ export async function prometheus(
   options: PrometheusOptions = {},
 ): Promise<PrometheusMetrics> {
   requireWatched(source, 'source');
-  requireShapes({ options }, { options: 'object?' });
+  checkInputs({ options }, { options: is.optional(is.object()) });
   const { measured } = source;
   const {
     labels = {},
@@ -65,9 +68,9 @@ export async function prometheus(
   if (names !== 'vllm' && names !== 'tierkv') {
     throw configError('names', `is ${described(names)}`, "Use 'vllm' or 'tierkv'.");
   }
-  requireShapes({ labels }, { labels: 'object' });
+  checkInputs({ labels }, { labels: is.object() });
   for (const [name, text] of Object.entries(labels)) {
-    requireShapes({ [`labels.${name}`]: text }, { [`labels.${name}`]: 'text' });
+    checkInputs({ [`labels.${name}`]: text }, { [`labels.${name}`]: is.text() });
     if (!labelName.test(name) || measured.some((metric) => metric.labels.includes(name)) || name === 'le') {
       throw configError(
         `labels.${name}`,
@@ -76,7 +79,8 @@ export async function prometheus(
       );
     }
   }
-  if (given.registry !== undefined) requireShapes(given, { registry: { getSingleMetric: 'function' } });
+  if (given.registry !== undefined)
+    checkInputs(given, { registry: is.fields({ getSingleMetric: is.func() }) });
   const client = await importPeer<typeof import('prom-client')>('prom-client', 'metrics for Prometheus');
   const registry = given.registry ?? new client.Registry();
   const ours = oursIn.get(registry) ?? new Map<string, JoinedMetric>();

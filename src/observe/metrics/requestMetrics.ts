@@ -26,11 +26,11 @@ function bytesOfTenants(watched: Watched): readonly MetricSample[] {
   return cache.tiers.flatMap(({ tier }, position) => {
     const samples = named.map(([tenant, owner]) => ({
       labels: { tier, tenant },
-      value: manager.ownedBytes(owner, position),
+      value: manager.inspect.ownedBytes(owner, position),
     }));
     if (named.length === all.length) return samples;
     const known = samples.reduce((sum, { value }) => sum + value, 0);
-    const value = Math.max(0, manager.usage(position).residentBytes - known);
+    const value = Math.max(0, manager.inspect.usage(position).residentBytes - known);
     return [...samples, { labels: { tier, tenant: OTHER_TENANTS }, value }];
   });
 }
@@ -58,7 +58,7 @@ export const requestMetrics: readonly Metric[] = [
     'vllm:num_requests_running',
     '{request}',
     'Requests in the batch of the scheduler; without one, sequences that are open.',
-    (w) => w.scheduler()?.running ?? w.manager.openSequences,
+    (w) => w.scheduler()?.running ?? w.manager.inspect.openSequences,
   ),
   single(
     'gauge',
@@ -70,7 +70,7 @@ export const requestMetrics: readonly Metric[] = [
   count(
     'vllm:num_preemptions_total',
     'Requests that gave up their blocks to others, and came back later.',
-    (w) => w.manager.counters.preemptions,
+    (w) => w.manager.inspect.counters.preemptions,
   ),
   metric(
     'counter',
@@ -157,7 +157,7 @@ export const requestMetrics: readonly Metric[] = [
   count(
     'vllm:kv_offload_allocation_failure_total',
     'Times that blocks found no room beside what is held.',
-    (w) => w.manager.counters.refusedAllocations,
+    (w) => w.manager.inspect.counters.refusedAllocations,
     '1',
   ),
 ];
@@ -198,21 +198,21 @@ export const healthMetrics: readonly Metric[] = [
     'tierkv_sequences_open',
     '{sequence}',
     'Sequences that were opened and not ended.',
-    (w) => w.manager.openSequences,
+    (w) => w.manager.inspect.openSequences,
   ),
   single(
     'gauge',
     'tierkv_transfers_in_flight',
     '{block}',
     'Transfers that were issued and have not ended, seals and copies included.',
-    (w) => w.manager.jobsInFlight,
+    (w) => w.manager.inspect.jobsInFlight,
   ),
   single(
     'gauge',
     'tierkv_transfers_overdue',
     '{block}',
     'Of these, transfers past their deadline, whose slots stay taken.',
-    (w) => w.manager.jobsOverdue,
+    (w) => w.manager.inspect.jobsOverdue,
   ),
   count('tierkv_devices_lost_total', 'Devices that were lost.', (w) => w.devicesLost, '{device}'),
   single(

@@ -2,13 +2,15 @@
 
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { TierName } from '../../runtime/tier/tier.ts';
 import { CacheMeasures } from './cacheMeasures.ts';
 import { metrics } from './catalogue.ts';
 import { type MeasuredMetric, type MetricSource, measuredOf, type Watched } from './metric.ts';
 import { RequestMeasures } from './requestMeasures.ts';
 
+/** What `watchRuntime` takes. */
 export interface WatchOptions {
   /** Tenants that are told apart by name; later ones are `other`. Default 20; 0 names none. */
   readonly tenants?: number | undefined;
@@ -20,6 +22,7 @@ const TENANTS_DEFAULT = 20;
 /** A label of each is a series of each metric in a database: some thousand are its end. */
 const TENANTS_MOST = 1000;
 
+/** What is counted of a runtime that is watched. */
 export class RuntimeWatch implements Watched, MetricSource {
   readonly kv: KVRuntime;
   readonly manager: KVRuntime['manager'];
@@ -33,7 +36,7 @@ export class RuntimeWatch implements Watched, MetricSource {
   readonly #stop: () => void;
 
   constructor(kv: KVRuntime, tenantsMost: number) {
-    requireShapes({ kv, tenantsMost }, { kv: { begin: 'function' }, tenantsMost: 'number' });
+    checkInputs({ kv, tenantsMost }, { kv: is.fields({ begin: is.func() }), tenantsMost: is.number() });
     this.kv = kv;
     this.manager = kv.manager;
     this.blockTokens = kv.layout.blockTokens;
@@ -96,7 +99,7 @@ const watches: WeakMap<KVRuntime, RuntimeWatch> = new WeakMap();
  * for a runtime that was closed before it was watched
  */
 export function watchRuntime(kv: KVRuntime, options: WatchOptions = {}): RuntimeWatch {
-  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+  checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
   const { tenants } = requireOptions(options, watchOptionsNames, 'options', 'TKV_CONFIG');
   if (tenants !== undefined) requireInteger('tenants', tenants, 0, TENANTS_MOST);
   const known = watches.get(kv);

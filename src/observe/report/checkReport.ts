@@ -3,8 +3,8 @@
  * with its place, such as `report.sections[2].bars[0].value`.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
-import { described, oneOf, requireArray, requireObject, requireOptions } from '../../runtime/options.ts';
+import { described, TierKVError } from '../../runtime/errors.ts';
+import { oneOf, requireArray, requireObject, requireOptions } from '../../runtime/options.ts';
 import { type Report, type ReportSection, unitNames } from './model.ts';
 
 /** Checks a value at a place. @throws TierKVError with the place */

@@ -4,7 +4,8 @@
  * makes a page of it. Nothing here knows HTML or a drawing library.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 
 /** How a number is written: `ms` takes milliseconds, `share` a part of 1, `bytes` bytes. */
 export type Unit = 'count' | 'ms' | 's' | 'share' | 'bytes' | 'perS' | 'tokensPerS' | 'bytesPerS' | 'plain';
@@ -159,6 +160,7 @@ export interface TimelineSection {
   readonly of?: string;
 }
 
+/** A part of a report: text, a table, or a chart. */
 export type ReportSection =
   | TextSection
   | TableSection
@@ -177,6 +179,7 @@ export interface ReportOrigin {
   readonly facts: Readonly<Record<string, string>>;
 }
 
+/** A result as a page for a person who decides: the question, the answer, and what it rests on. */
 export interface Report {
   readonly title: string;
   readonly question: string;
@@ -281,7 +284,7 @@ export function meetsTarget({ value, target }: Figure): boolean | null {
 
 /** Values at equal steps of the share, of values in any order. @param steps of the share, such as 200 */
 export function quantilesOf(values: Float64Array, steps = 200): number[] {
-  requireShapes({ values, steps }, { values: 'bytes', steps: 'number?' });
+  checkInputs({ values, steps }, { values: is.bytes(), steps: is.optional(is.number()) });
   if (values.length === 0) return [];
   const sorted = values.slice().sort();
   return Array.from({ length: steps + 1 }, (_, i) => {
@@ -294,7 +297,7 @@ export function quantilesOf(values: Float64Array, steps = 200): number[] {
 
 /** Every n-th of a list that is longer than `most`, with its first and last. */
 export function thinned<T>(list: readonly T[], most: number): readonly T[] {
-  requireShapes({ list, most }, { list: 'array', most: 'number' });
+  checkInputs({ list, most }, { list: is.array(), most: is.number() });
   if (list.length <= most) return list;
   const step = (list.length - 1) / (most - 1);
   return Array.from({ length: most }, (_, i) => list[Math.round(i * step)]);

@@ -26,7 +26,7 @@ export class ReplayTimeline {
   watch(manager: KVManager): (request: ReplayedRequest) => void {
     const cache = new CacheMeasures(manager);
     this.#cache = cache;
-    this.#found = manager.tiers.map(() => 0);
+    this.#found = manager.inspect.tiers.map(() => 0);
     return (request) => this.#see(request, cache);
   }
 
@@ -39,7 +39,7 @@ export class ReplayTimeline {
     const computed = Math.max(0, blocks - here.reduce((sum, each) => sum + each, 0));
     for (const [i, count] of here.entries()) {
       bins.add(`found ${i}`, arrivalUs, blocks === 0 ? 0 : count / blocks);
-      const { residentBytes, sizeBytes } = manager.usage(i);
+      const { residentBytes, sizeBytes } = manager.inspect.usage(i);
       bins.add(`tier ${i}`, arrivalUs, sizeBytes === 0 ? 0 : residentBytes / sizeBytes);
     }
     const lost = [

@@ -8,7 +8,8 @@ import path from 'node:path';
 import { requireWritableTarget, writeResults } from '../../io/files/results.ts';
 import { formatBytes } from '../../io/printing/text.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { Report } from './model.ts';
 import { reportPage, requireDrawing } from './page.ts';
 
@@ -22,7 +23,7 @@ export const reportBytesMost: number = 5 * 1024 * 1024;
  * draw are not installed
  */
 export async function requireReportTarget(target: string, option?: string): Promise<void> {
-  requireShapes({ target }, { target: 'name' });
+  checkInputs({ target }, { target: is.name() });
   requireWritableTarget(target, option);
   await requireDrawing();
   if (target === '-') return;
@@ -38,10 +39,11 @@ export async function requireReportTarget(target: string, option?: string): Prom
 }
 
 /**
+ * Writes a report as one HTML page.
  * @param target a file, which keeps what it held where writing fails; `-` for standard output
  * @throws TKV_INPUT with the place of what is wrong in the report, TKV_IO with the path, TKV_CONFIG where vega or vega-lite is not installed
  */
 export async function writeReport(report: Report, target: string): Promise<void> {
-  requireShapes({ target }, { target: 'name' });
+  checkInputs({ target }, { target: is.name() });
   writeResults([{ target, parts: [await reportPage(report)] }]);
 }

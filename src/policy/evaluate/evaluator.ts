@@ -5,8 +5,17 @@
 
 import os from 'node:os';
 import { FileContents } from '../../io/files/inputs.ts';
+import {
+  isUnanswered,
+  type PoolLimits,
+  type TaskRunner,
+  type Unanswered,
+  WorkerPool,
+} from '../../io/workerPool.ts';
 import { invariant, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireOptions, requireShapes, type Shape } from '../../runtime/options.ts';
+import type { ValueKind } from '../../runtime/kinds.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
@@ -31,14 +40,7 @@ import {
 } from '../evolve/fitness/objectives.ts';
 import { LOST_MS, type LostTimes, lostTimesOf, type RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import {
-  isUnanswered,
-  type PoolLimits,
-  type TaskAnswer,
-  type TaskRunner,
-  type Unanswered,
-  WorkerPool,
-} from '../workers/workerPool.ts';
+import type { TaskAnswer, Tasks } from '../workers/thread.ts';
 import { CaseCache, programHash } from './caseCache.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
 import type { CaseTask, ExplainOptions, Explanation, PlannedCase, TaskResult } from './runCase.ts';
@@ -47,7 +49,7 @@ export interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
   readonly limits: PoolLimits;
   /** Runner of the cases. Default: threads of this process. */
-  readonly runner?: TaskRunner;
+  readonly runner?: TaskRunner<Tasks>;
   /** Folder that keeps results between runs. */
   readonly cacheFolder?: string;
   /** Called after each case. */
@@ -67,14 +69,19 @@ const evaluatorOptionNames = optionNames<EvaluatorOptions>({
   progress: true,
   say: true,
 });
-const planShape: Shape = { suites: 'object', scoring: { objectives: 'array' }, baseline: 'object' };
+const planShape: ValueKind<object> = is.fields({
+  suites: is.object(),
+  scoring: is.fields({ objectives: is.array() }),
+  baseline: is.object(),
+});
 
+/** Scores bundles by simulations, several at once. */
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
-  readonly #runner: TaskRunner;
+  readonly #runner: TaskRunner<Tasks>;
   /** The runner where none was given. */
-  readonly #own: WorkerPool | undefined;
+  readonly #own: WorkerPool<Tasks> | undefined;
   readonly #wallMs: number;
   readonly #cache: CaseCache;
   readonly #progress: (ended: number, asked: number) => void;
@@ -86,21 +93,21 @@ export class SimulationEvaluator implements Evaluator {
   constructor(options: EvaluatorOptions) {
     requireOptions(options, evaluatorOptionNames);
     const { plan, limits, runner, cacheFolder, progress = () => {}, say = () => {} } = options;
-    requireShapes(
+    checkInputs(
       { plan, limits, runner, cacheFolder, progress, say },
       {
         plan: planShape,
-        limits: 'object',
-        runner: 'object?',
-        cacheFolder: 'text?',
-        progress: 'function',
-        say: 'function',
+        limits: is.object(),
+        runner: is.optional(is.object()),
+        cacheFolder: is.optional(is.text()),
+        progress: is.func(),
+        say: is.func(),
       },
     );
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
-    this.#own = runner === undefined ? new WorkerPool(limits) : undefined;
-    this.#runner = runner ?? (this.#own as WorkerPool);
+    this.#own = runner === undefined ? new WorkerPool<Tasks>(limits) : undefined;
+    this.#runner = runner ?? (this.#own as WorkerPool<Tasks>);
     this.#wallMs = limits.wallMs;
     this.#cache = new CaseCache(cacheFolder, undefined, say);
     this.#progress = progress;
@@ -378,6 +385,7 @@ function idOf(bundle: PolicyBundle): string {
 
 // One call from a policy to its evaluation.
 
+/** What `evaluate` takes beside policy and plan. */
 export interface EvaluateOptions extends Partial<PoolLimits> {
   /** Suite of the plan. Default `train`. */
   readonly suite?: SuiteName;
@@ -414,7 +422,7 @@ export async function evaluate(
   plan: string | EvaluationPlan = 'routing',
   options: EvaluateOptions = {},
 ): Promise<Evaluation> {
-  requireShapes({ bundle }, { bundle: 'object' });
+  checkInputs({ bundle }, { bundle: is.object() });
   const {
     suite = 'train',
     cacheFolder,
@@ -422,10 +430,13 @@ export async function evaluate(
     say,
     ...limits
   } = requireOptions(options, evaluateOptionNames);
-  requireShapes({ cacheFolder, signal, say }, { cacheFolder: 'name?', signal: 'object?', say: 'function?' });
-  if (signal !== undefined) requireShapes({ signal }, { signal: { throwIfAborted: 'function' } });
+  checkInputs(
+    { cacheFolder, signal, say },
+    { cacheFolder: is.optional(is.name()), signal: is.optional(is.object()), say: is.optional(is.func()) },
+  );
+  if (signal !== undefined) checkInputs({ signal }, { signal: is.fields({ throwIfAborted: is.func() }) });
   oneOf('suite', suite, suiteNames);
-  if (typeof plan !== 'string') requireShapes({ plan }, { plan: planShape });
+  if (typeof plan !== 'string') checkInputs({ plan }, { plan: planShape });
   const evaluator = new SimulationEvaluator({
     plan: typeof plan === 'string' ? loadPlan(plan) : plan,
     limits: { ...defaultLimits(), ...limits },

@@ -4,7 +4,8 @@ import path from 'node:path';
 import { unreadable } from '../../io/files/inputErrors.ts';
 import { readBytes, readText } from '../../io/files/inputs.ts';
 import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
 import { preset, withItsScheduler } from '../evolve/bundle/presets.ts';
@@ -18,12 +19,13 @@ const languages: Readonly<Record<string, PolicyLanguage>> = {
 };
 
 /**
+ * Opens a policy by its name or its file, as a bundle.
  * @param asked a file `.json` (a bundle), `.star`, `.wasm` or `.js` (a program), or the name of a preset
  * @param slot of a program
  * @throws TKV_CONFIG, TKV_INPUT, TKV_IO with what is wrong and the nearest name
  */
 export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundle {
-  requireShapes({ asked, slot }, { asked: 'text', slot: 'text?' });
+  checkInputs({ asked, slot }, { asked: is.text(), slot: is.optional(is.text()) });
   const extension = path.extname(asked);
   if (extension === '.json') {
     const text = readText(asked);

@@ -16,7 +16,8 @@ import {
   TierKVError,
   unknownName,
 } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
 import { type DeploymentSpec, knobs, type Path } from '../../sim/description/knobs.ts';
 import { askedBy, fromFields, readWords } from '../../sim/description/readers.ts';
 import { type Deployment, get, isGiven, withValue } from '../../sim/description/settings.ts';
@@ -147,13 +148,20 @@ const planChangesNames: readonly string[] = optionNames<PlanChanges>({
   perturbation: true,
 });
 
-/** @param asked a name of `planNames`, or the path of a JSON file */
+/**
+ * Loads an evaluation plan: one that comes with tierkv, or a JSON file.
+ * @param asked a name of `planNames`, or the path of a JSON file
+ */
 export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
-  requireShapes({ asked, changes }, { asked: 'text', changes: 'object?' });
+  checkInputs({ asked, changes }, { asked: is.text(), changes: is.optional(is.object()) });
   requireOptions(changes, planChangesNames, 'changes');
-  requireShapes(changes, { latencyModels: 'array?', seeds: 'array?', perturbation: 'number?' });
+  checkInputs(changes, {
+    latencyModels: is.optional(is.array()),
+    seeds: is.optional(is.array()),
+    perturbation: is.optional(is.number()),
+  });
   const { latencyModels = [], seeds = [], perturbation = 0 } = changes;
-  requireShapes({ latencyModels }, { latencyModels: ['text'] });
+  checkInputs({ latencyModels }, { latencyModels: is.list(is.text()) });
   for (const name of ['latencyModels', 'seeds'] as const) {
     if (changes[name]?.length === 0) throw configError(name, 'is an empty list', 'Name one or more.');
   }

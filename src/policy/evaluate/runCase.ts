@@ -1,7 +1,7 @@
 /** One case of a suite with one bundle: a simulation, and its raw metrics. */
 
 import { buildPlanned } from '../../sim/build/build.ts';
-import type { BuiltSimulation } from '../../sim/build/built.ts';
+import type { BoundPolicies, BuiltSimulation } from '../../sim/build/built.ts';
 import { goodputTargets } from '../../sim/build/classTargets.ts';
 import { planSimulation, type SimulationPlan } from '../../sim/build/plan.ts';
 import { type ForcedDecisions, observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
@@ -12,7 +12,7 @@ import { type RequestTable, statusNames } from '../../sim/metrics/requestTable.t
 import { meetsTargets, type TargetsByClass } from '../../sim/metrics/statistics.ts';
 import { PartitionedRandom } from '../../sim/random/goRand.ts';
 import type { LengthSpec } from '../../sim/random/samplers.ts';
-import { type BoundBundle, bindBundle } from '../evolve/binding/bind.ts';
+import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { policyId } from '../evolve/bundle/presets.ts';
 import type { SuiteCase } from '../evolve/fitness/evaluation.ts';
@@ -25,9 +25,9 @@ import { type Regret, regretsOf, sampleDecisions } from '../evolve/trace/regret.
 
 /** Binds bundles that were checked, and keeps the last one: a bundle runs through all cases of a suite. */
 export class Binder {
-  #last: { readonly id: string; readonly bound: BoundBundle } | undefined;
+  #last: { readonly id: string; readonly bound: BoundPolicies } | undefined;
 
-  async bind(bundle: PolicyBundle): Promise<BoundBundle> {
+  async bind(bundle: PolicyBundle): Promise<BoundPolicies> {
     const id = policyId(bundle);
     if (this.#last?.id !== id) this.#last = { id, bound: await bindBundle(bundle, true) };
     return this.#last.bound;
@@ -54,7 +54,7 @@ export function planCase({ deployment, ...rest }: SuiteCase): PlannedCase {
 
 /** A function that makes the simulation of a case anew at each call. */
 export function caseBuilder(
-  bound: BoundBundle,
+  bound: BoundPolicies,
   { plan, seed, perturbation }: PlannedCase,
 ): (observer: SimulationObserver, forced?: ForcedDecisions) => BuiltSimulation {
   const factors = drawFactors(BigInt(seed), perturbation);
@@ -75,7 +75,7 @@ export function caseBuilder(
  * @throws PolicyError of the bundle's programs, TierKVError for arguments at fault
  */
 export function runCase(
-  bound: BoundBundle,
+  bound: BoundPolicies,
   planned: PlannedCase,
   watchers: readonly SimulationObserver[] = [],
   begun: (simulation: Simulation) => void = () => {},
@@ -110,7 +110,7 @@ export interface TaskResult {
   readonly explanation?: Explanation;
 }
 
-export function runTask(bound: BoundBundle, { case: planned, explain }: CaseTask): TaskResult {
+export function runTask(bound: BoundPolicies, { case: planned, explain }: CaseTask): TaskResult {
   if (explain !== undefined) return explainCase(bound, planned, explain);
   return { metrics: runCase(bound, planned).metrics };
 }
@@ -126,6 +126,7 @@ export interface ExplainOptions {
   readonly baseline?: RawMetrics;
 }
 
+/** What happened in one case: a summary, anomalies, regrets and the trace. */
 export interface Explanation {
   readonly summary: string;
   readonly anomalies: readonly Anomaly[];
@@ -157,7 +158,7 @@ function factsOf(table: RequestTable, targets: TargetsByClass, recorder: TraceRe
 }
 
 export function explainCase(
-  bound: BoundBundle,
+  bound: BoundPolicies,
   planned: PlannedCase,
   options: ExplainOptions,
 ): { readonly metrics: RawMetrics; readonly explanation: Explanation } {

@@ -1,5 +1,11 @@
 /** Policies as data: read, bound, scored, explained and searched. */
 
+export {
+  type PoolLimits,
+  type TaskRunner,
+  type Unanswered,
+  WorkerPool,
+} from '../../io/workerPool.ts';
 export { classOf, meetsTargets } from '../../sim/metrics/statistics.ts';
 export {
   defaultLimits,
@@ -11,17 +17,41 @@ export {
 export { openPolicy } from '../evaluate/openPolicy.ts';
 export { loadPlan, type PlanChanges } from '../evaluate/plans.ts';
 export type { CaseTask, ExplainOptions, Explanation, TaskResult } from '../evaluate/runCase.ts';
+export { loadProgram } from '../sandbox/loadProgram.ts';
 export type { PolicyLanguage } from '../sandbox/program.ts';
-export { openRunner } from '../workers/openRunner.ts';
-export type { CaseAnswer, Tasks } from '../workers/thread.ts';
 export {
-  type PoolLimits,
-  type TaskAnswer,
-  type TaskKind,
-  type TaskRunner,
-  type Unanswered,
-  WorkerPool,
-} from '../workers/workerPool.ts';
+  type Budget,
+  type DecisionShape,
+  type InputKind,
+  type InputShape,
+  InputTable,
+  Meter,
+  PolicyError,
+  type PolicyErrorFacts,
+  type PolicyErrorKind,
+  type PolicyFunction,
+  type PolicyInstance,
+  type PolicyProgram,
+  policyErrorKinds,
+  policyLanguages,
+  quoted,
+  type Signature,
+} from '../sandbox/program.ts';
+export { repr } from '../sandbox/starlark/operations.ts';
+export {
+  type FieldKind,
+  RecordShape,
+  StarDict,
+  StarFloat,
+  StarFunction,
+  StarList,
+  StarRecord,
+  StarTuple,
+  type Value,
+} from '../sandbox/starlark/value.ts';
+export { textHash } from '../sandbox/wasm/wasmPolicy.ts';
+export { openRunner } from '../workers/openRunner.ts';
+export type { CaseAnswer, TaskAnswer, TaskKind, Tasks } from '../workers/thread.ts';
 export {
   type CodePolicy,
   type DecisionTreePolicy,

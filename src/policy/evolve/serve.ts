@@ -6,7 +6,8 @@
 
 import { parseJson, withoutMark } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { PolicyError } from '../sandbox/program.ts';
 import { bindBundle } from './binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from './bundle/policyBundle.ts';
@@ -315,6 +316,7 @@ const serviceOptionNames = optionNames<ServiceOptions>({
 });
 
 const WALL_MS = 120_000;
+/** Answers search frameworks that ask for evaluations: what `tierkv evaluate --serve` runs. */
 export class EvaluationService {
   readonly #options: ServiceOptions;
   /** Clients number their requests on their own, so several may have the same id. */
@@ -324,7 +326,7 @@ export class EvaluationService {
 
   constructor(options: ServiceOptions) {
     requireOptions(options, serviceOptionNames);
-    requireShapes({ options }, { options: { evaluator: { evaluate: 'function' } } });
+    checkInputs({ options }, { options: is.fields({ evaluator: is.fields({ evaluate: is.func() }) }) });
     this.#options = options;
   }
 

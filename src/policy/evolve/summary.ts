@@ -3,7 +3,8 @@
  * with bad outcomes, and decisions. The same run gives the same text.
  */
 
-import { oneOf, optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { TargetsByClass } from '../../sim/metrics/statistics.ts';
 import type { RawMetrics } from './fitness/rawMetrics.ts';
 import { type Anomaly, severities } from './trace/anomalies.ts';
@@ -493,13 +494,13 @@ export interface SummaryConfig {
   readonly includeCounters: boolean;
 }
 
-const summaryConfigNames: readonly string[] = optionNames<SummaryConfig>({
-  strategy: true,
-  maxTokens: true,
-  focusAreas: true,
-  includeExamples: true,
-  includeCounters: true,
-});
+const summaryConfig = optionTable({
+  strategy: is.oneOf(summaryStrategies),
+  maxTokens: is.number(),
+  focusAreas: is.list(is.text()),
+  includeExamples: is.flag(),
+  includeCounters: is.flag(),
+} satisfies Kinds<SummaryConfig>);
 
 export const defaultSummary: SummaryConfig = {
   strategy: 'issue_focused',
@@ -516,15 +517,14 @@ interface Section {
   readonly lines: readonly string[];
 }
 
+const factKinds = is.fields({
+  ...{ caseId: is.text(), policyId: is.text() },
+  ...{ requests: is.array(), anomalies: is.array(), regrets: is.array() },
+});
+
 export function summarise(facts: RunFacts, config: SummaryConfig = defaultSummary): string {
-  requireShapes(
-    { facts },
-    { facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' } },
-  );
-  requireOptions(config, summaryConfigNames, 'config');
-  oneOf('strategy', config.strategy, summaryStrategies);
-  requireShapes(config, { maxTokens: 'number', focusAreas: ['text'], includeExamples: 'flag' });
-  requireShapes(config, { includeCounters: 'flag' });
+  factKinds.read(facts, 'facts');
+  summaryConfig.read(config, 'config');
   const issues = issuesOf(facts).filter(
     ({ slot }) => config.focusAreas.length === 0 || config.focusAreas.includes(slot),
   );

@@ -1,7 +1,8 @@
 /** From the text of a policy to its program, by language. */
 
 import { configError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { JavaScriptPolicy } from './javascript/javascriptPolicy.ts';
 import { PolicyError, type PolicyLanguage, type PolicyProgram, policyLanguages } from './program.ts';
 import { StarlarkPolicy } from './starlark/starlarkPolicy.ts';
@@ -15,7 +16,7 @@ import { WasmPolicy } from './wasm/wasmPolicy.ts';
  * @throws TKV_CONFIG for a language that has no sandbox
  */
 export async function loadProgram(language: PolicyLanguage, source: string): Promise<PolicyProgram> {
-  requireShapes({ language, source }, { language: 'text', source: 'text' });
+  checkInputs({ language, source }, { language: is.text(), source: is.text() });
   if (source.trimStart().startsWith('```')) {
     throw new PolicyError('compile', 'the text stands in a Markdown fence. Give the program alone', {
       line: 1,

@@ -5,13 +5,16 @@
  */
 
 import { configError, type ErrorFacts, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { SnapshotState } from '../../sim/control/policy.ts';
 
 export const policyLanguages = ['starlark', 'wasm', 'javascript'] as const;
 
+/** A language in which a policy can be written. */
 export type PolicyLanguage = (typeof policyLanguages)[number];
 
+/** A policy program that was checked and can be run in instances of its own. */
 export interface PolicyProgram {
   readonly language: PolicyLanguage;
   /**
@@ -160,6 +163,7 @@ export interface PolicyErrorFacts extends ErrorFacts {
   simTimeUs?: number;
 }
 
+/** The error of a policy program: what rule it broke, and where. */
 export class PolicyError extends TierKVError {
   readonly kind: PolicyErrorKind;
   readonly requestId: string | undefined;
@@ -335,7 +339,7 @@ export function mentions(source: string, field: string): boolean {
 
 /** @throws TKV_CONFIG for a signature that no program could have */
 export function requireSignature(signature: Signature): void {
-  requireShapes({ signature }, { signature: { name: 'text' } });
+  checkInputs({ signature }, { signature: is.fields({ name: is.text() }) });
   const { name, inputs, decision } = signature;
   for (const input of inputs) {
     if (Object.keys(input.fields).length > 0) continue;

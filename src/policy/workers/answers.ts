@@ -4,13 +4,13 @@
  */
 
 import * as v from 'valibot';
+import type { Unanswered } from '../../io/workerPool.ts';
 import { figureNames } from '../../studies/plan/targets.ts';
 import type { TrialResult } from '../../studies/plan/trial.ts';
 import { type Anomaly, anomalyTypes, severities } from '../evolve/trace/anomalies.ts';
 import type { Alternative, Regret } from '../evolve/trace/regret.ts';
 import { readPayload, writePayload } from './payload.ts';
-import type { Tasks } from './thread.ts';
-import type { TaskAnswer, TaskKind, Unanswered } from './workerPool.ts';
+import type { TaskAnswer, TaskKind, Tasks } from './thread.ts';
 
 /** Bytes of the text of an answer, by kind: an explained case brings the trace of its decisions. */
 export const answerBytes: Readonly<Record<TaskKind, number>> = {

@@ -1,7 +1,9 @@
 /** Where tasks run: on threads of this process, or on the workers of a server. */
 
-import { requireShapes } from '../../runtime/options.ts';
-import { type PoolLimits, type TaskRunner, WorkerPool } from './workerPool.ts';
+import { type PoolLimits, type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
+import type { Tasks } from './thread.ts';
 
 /** Whether `--workers` names a server, and not a number of threads. */
 export function isServerUrl(text: string): boolean {
@@ -9,6 +11,7 @@ export function isServerUrl(text: string): boolean {
 }
 
 /**
+ * Opens what runs cases: threads of this machine, or workers behind a Redis.
  * @param server `redis://host:port` of the workers; undefined for threads of this process
  * @param say told of what a person has to know while it waits for workers
  * @throws TKV_CONFIG, TKV_IO, TKV_MISMATCH naming `--workers` where the server cannot be used
@@ -17,12 +20,16 @@ export async function openRunner(
   server: string | undefined,
   limits: PoolLimits,
   say: (line: string) => void,
-): Promise<TaskRunner> {
-  requireShapes(
+): Promise<TaskRunner<Tasks>> {
+  checkInputs(
     { server, limits, say },
-    { server: 'text?', limits: { workers: 'number', wallMs: 'number' }, say: 'function' },
+    {
+      server: is.optional(is.text()),
+      limits: is.fields({ workers: is.number(), wallMs: is.number() }),
+      say: is.func(),
+    },
   );
-  if (server === undefined) return new WorkerPool(limits);
+  if (server === undefined) return new WorkerPool<Tasks>(limits);
   const { RemoteRunner } = await import('./remoteRunner.ts');
   return RemoteRunner.open(server, limits, say);
 }

@@ -7,24 +7,17 @@
 import { randomUUID } from 'node:crypto';
 import type { Queue } from 'bullmq';
 import { FileContents } from '../../io/files/inputs.ts';
+import type { PoolLimits, TaskRunner, Unanswered } from '../../io/workerPool.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { answerBytes, readAnswer } from './answers.ts';
-import { pathOf, type TravellingTask, travelling } from './remoteTask.ts';
+import { pathOf, type RemoteJob, requireFits, type TravellingTask, travelling } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
-import type { Tasks } from './thread.ts';
-import type { PoolLimits, TaskAnswer, TaskKind, TaskRunner, Unanswered } from './workerPool.ts';
-
-/** What a job of the queue holds. */
-export interface RemoteJob {
-  /** Which run asks: reasons for the lack of a result are told to it alone. */
-  readonly run: string;
-  /** Longest time of the task; null for no limit. */
-  readonly wallMs: number | null;
-  readonly task: TravellingTask;
-}
+import type { TaskAnswer, TaskKind, Tasks } from './thread.ts';
 
 /** Tasks in the queue at once. The others wait here, so that a large grid does not fill the server's memory. */
 const QUEUED_MAX = 512;
+/** Bytes of their texts, for the same reason; one task is queued whatever it has. */
+const QUEUED_BYTES_MAX = 256 * 2 ** 20;
 /** Times that a case may leave the queue without an answer. More often, it ends its workers, and has no result. */
 const GONE_MAX = 4;
 /** Between two looks at what has come, in milliseconds. */
@@ -51,7 +44,7 @@ interface AskedTask {
   readonly isCalledOff: () => boolean;
 }
 
-export class RemoteRunner implements TaskRunner {
+export class RemoteRunner implements TaskRunner<Tasks> {
   readonly #server: CaseServer;
   readonly #queue: Queue;
   readonly #wallMs: number;
@@ -185,7 +178,9 @@ export class RemoteRunner implements TaskRunner {
 
   /** Takes what was asked for into the work, as far as there is room. */
   #take(): void {
-    while (this.#asked.length > 0 && this.#open.size < QUEUED_MAX) {
+    let bytes = 0;
+    for (const { task } of this.#open.values()) bytes += task.task.length;
+    while (this.#asked.length > 0 && this.#open.size < QUEUED_MAX && bytes < QUEUED_BYTES_MAX) {
       const next = this.#asked.shift() as AskedTask;
       if (next.isCalledOff()) {
         next.done(undefined);
@@ -194,6 +189,8 @@ export class RemoteRunner implements TaskRunner {
       try {
         const { kind, task } = next.make();
         const { key, ...travels } = travelling(kind, task, this.#contents);
+        requireFits(travels);
+        bytes += travels.task.length;
         const before = this.#open.get(key);
         if (before !== undefined) before.asked.push(next);
         else this.#open.set(key, { key, task: travels, asked: [next], isQueued: false, life: 0, gone: 0 });

@@ -9,12 +9,12 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { Job, Worker } from 'bullmq';
 import { temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
+import { isUnanswered, type Unanswered, WorkerPool } from '../../io/workerPool.ts';
 import { answerBytes, readAnswer, writeAnswer } from './answers.ts';
 import { readPayload, writePayload } from './payload.ts';
-import type { RemoteJob } from './remoteRunner.ts';
-import { arrived, type TravellingTrace } from './remoteTask.ts';
+import { arrived, type RemoteJob, readJob, type TravellingTrace } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
-import { isUnanswered, type TaskKind, type Unanswered, WorkerPool } from './workerPool.ts';
+import type { TaskKind, Tasks } from './thread.ts';
 
 interface WorkerOptions {
   readonly url: string;
@@ -50,7 +50,7 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
   using files = temporaryDirectory('tierkv-worker-');
   const cases = new QueuedCases(
     server,
-    new WorkerPool({ workers: threads, wallMs: Infinity, heapMiB }),
+    new WorkerPool<Tasks>({ workers: threads, wallMs: Infinity, heapMiB }),
     files.path,
     options,
   );
@@ -66,7 +66,7 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
     say(`a case was given back: ${problem}`);
   };
   const begin = (): Worker => {
-    const run = async (job: Job<RemoteJob>): Promise<void> => {
+    const run = async (job: Job<unknown>): Promise<void> => {
       try {
         await cases.run(job);
       } catch (error) {
@@ -117,7 +117,7 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
 
 class QueuedCases {
   readonly #server: CaseServer;
-  readonly #pool: WorkerPool;
+  readonly #pool: WorkerPool<Tasks>;
   readonly #folder: string;
   readonly #options: WorkerOptions;
   /** What runs here, by key: after the server was lost it may be asked for again. */
@@ -126,7 +126,7 @@ class QueuedCases {
   /** Cases answered. */
   done: number = 0;
 
-  constructor(server: CaseServer, pool: WorkerPool, folder: string, options: WorkerOptions) {
+  constructor(server: CaseServer, pool: WorkerPool<Tasks>, folder: string, options: WorkerOptions) {
     this.#server = server;
     this.#pool = pool;
     this.#folder = folder;
@@ -134,8 +134,9 @@ class QueuedCases {
   }
 
   /** @throws where the case is not answered; who asked puts it into the queue again */
-  async run({ id, data }: Job<RemoteJob>): Promise<void> {
+  async run({ id, data: held }: Job<unknown>): Promise<void> {
     const key = id as string; // each has one
+    const data = readJob(held);
     const { kind } = data.task;
     const bytes = answerBytes[kind];
     const [known] = await this.#server.textsOf([{ name: this.#server.resultKey(key), bytes }]);

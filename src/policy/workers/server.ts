@@ -212,7 +212,7 @@ export class CaseServer {
       ? 'Give it more memory (maxmemory), or delete old keys that begin with tierkv.'
       : 'Look at its configuration.';
     // of a script it says where in the script
-    const said = error.message.replace(/\.? script: .*$/s, '').replace(/\.$/, '');
+    const [, said] = /^(.*?)\.?(?: script: .*)?$/s.exec(error.message) as RegExpExecArray;
     return new TierKVError('TKV_IO', `${field}: ${this.shown} refuses: ${said}. ${remedy}`, {
       field,
       cause: error,

@@ -4,9 +4,10 @@
  */
 
 import { parentPort } from 'node:worker_threads';
+import type { Unanswered } from '../../io/workerPool.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { answerPoint, type PlannedPoint, type SweptPoint } from '../../sim/build/point.ts';
-import { runTrial, type TrialAnswer, type TrialTask } from '../../studies/plan/trial.ts';
+import { answerPoint, type PointTasks, type SweptPoint } from '../../sim/build/point.ts';
+import { runTrial, type TrialAnswer, type TrialTasks } from '../../studies/plan/trial.ts';
 import { Binder, type CaseTask, runTask, type TaskResult } from '../evaluate/runCase.ts';
 import type { EvaluationError } from '../evolve/fitness/evaluation.ts';
 import { PolicyError } from '../sandbox/program.ts';
@@ -14,11 +15,12 @@ import { PolicyError } from '../sandbox/program.ts';
 export type CaseAnswer = { readonly result: TaskResult } | { readonly error: EvaluationError };
 
 /** What a thread is asked, and what it answers, by kind. */
-export interface Tasks {
+export interface Tasks extends PointTasks, TrialTasks {
   readonly case: { readonly task: CaseTask; readonly answer: CaseAnswer };
-  readonly point: { readonly task: PlannedPoint; readonly answer: SweptPoint };
-  readonly trial: { readonly task: TrialTask; readonly answer: TrialAnswer };
 }
+
+export type TaskKind = keyof Tasks;
+export type TaskAnswer<K extends TaskKind> = Tasks[K]['answer'] | Unanswered;
 
 type Message = {
   [K in keyof Tasks]: { readonly kind: K; readonly task: Tasks[K]['task'] };

@@ -32,19 +32,27 @@ export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): 
 /** Admits requests with the budget that the running ones left. */
 export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch, waiting, config, plan } = core;
-  if (plan.preempted.length > 0 && batch.size > 0) return;
+  const hasSeat = (): boolean => core.left > 0 && batch.size + core.loadingCount < config.maxSequences;
+  const holdUp = (): void => {
+    plan.heldUp = waiting.head()?.request as R | undefined;
+  };
+  if (plan.preempted.length > 0 && batch.size > 0) {
+    holdUp();
+    return;
+  }
   const aside: RequestState<R>[] = [];
-  while (core.left > 0 && batch.size + core.loadingCount < config.maxSequences) {
-    const state = waiting.head() as RequestState<R> | null;
+  while (hasSeat()) {
+    const state = nextWaiting(core);
     if (state === null || aside.length === config.maxSequences || holdsBackFor(core, state)) break;
     const mayJoin = state.sequence !== null || (core.port.mayJoin?.(state.request.keys) ?? true);
     if (!mayJoin || (state.sequence === null && isComputedByAnother(core, state))) {
-      waiting.remove(state);
+      waiting.setAside(state);
       aside.push(state);
       continue;
     }
     if (state.sequence === null && !open(core, state)) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
+      holdUp();
       break;
     }
     const part = state.isTwoEnded ? twoEndedTokens(core, state) : ENDS_MET;
@@ -52,6 +60,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       core.port.cancel(sequenceOf(state), core.nowUs);
       core.forgetSequence(state);
+      holdUp();
       break;
     }
     if (part > 0) {
@@ -65,6 +74,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
     const tokens = core.chunk(state.known - state.computed);
     if (!core.allocate(state, state.computed + tokens)) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
+      holdUp();
       break;
     }
     if (core.isUnsettled(state)) {
@@ -73,7 +83,20 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
     }
     join(core, state, tokens);
   }
-  for (const state of aside) waiting.putBack(state);
+  for (const state of aside) waiting.comeBack(state);
+  if (core.opensLeft === 0 && hasSeat()) holdUp();
+}
+
+/** The next request; where no more may take blocks in this step, the first of those that have theirs. */
+function nextWaiting<R extends ServingRequest>(core: SchedulerCore<R>): RequestState<R> | null {
+  const { waiting, holders } = core;
+  if (core.opensLeft > 0) return waiting.head() as RequestState<R> | null;
+  let first: RequestState<R> | null = null;
+  for (const holder of holders) {
+    const isFirst = first === null || waiting.isBefore(holder, first);
+    if (holder.phase === Phase.WAITING && isFirst) first = holder;
+  }
+  return first;
 }
 
 /** Whether a request of the batch computes the first block that this one misses. */
@@ -140,14 +163,16 @@ function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestSt
   state.sealed = sequence.matched;
   state.computed = sequence.matched * blockTokens;
   core.hold(state);
-  if (core.config.prefixLoads === 'overlapped' && sequence.matched > 0) {
-    beginTwoEnded(core, state);
-    return true;
+  if (core.config.prefixLoads === 'overlapped' && sequence.matched > 0) beginTwoEnded(core, state);
+  else if (!port.load(sequence, core.nowUs)) {
+    port.release(sequence, core.nowUs);
+    core.forgetSequence(state);
+    return false;
   }
-  if (port.load(sequence, core.nowUs)) return true;
-  port.release(sequence, core.nowUs);
-  core.forgetSequence(state);
-  return false;
+  core.waiting.take(state);
+  core.opensLeft--;
+  core.plan.opened.push(state.request);
+  return true;
 }
 
 function defer<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): void {

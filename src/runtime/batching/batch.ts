@@ -318,6 +318,7 @@ export class Batch {
 //
 // A simulator that needs only sums takes `decodes` and `decodeContextTokens`, and walks the prefills alone.
 
+/** The next step of a `Scheduler`: who runs, with how many tokens, and who was preempted. */
 export class StepPlan<R extends ServingRequest = ServingRequest> {
   readonly #batch: Batch;
   /** Requests that joined the batch in this step, in order. */
@@ -326,6 +327,10 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
   readonly preempted: R[] = [];
   /** Decoding requests that the step leaves out, because its budget is spent or their blocks are missing. */
   readonly leftOut: R[] = [];
+  /** Requests that took blocks in this step, in order: they wait no longer for room. */
+  readonly opened: R[] = [];
+  /** The next request, where it waits for room in HBM, or for others that wait for room. */
+  heldUp: R | undefined;
   /** Tokens computed, over all requests. If 0, there is nothing to execute and `stepEnded` must not be called. */
   tokens = 0;
   /** Requests that compute tokens. */
@@ -400,6 +405,8 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
     if (this.admitted.length > 0) this.admitted.length = 0;
     if (this.preempted.length > 0) this.preempted.length = 0;
     if (this.leftOut.length > 0) this.leftOut.length = 0;
+    if (this.opened.length > 0) this.opened.length = 0;
+    this.heldUp = undefined;
   }
 
   #withTokens(from: number): number {
@@ -417,6 +424,7 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
 
 // What a computed step changed: one object that each `stepEnded` fills anew.
 
+/** What a step of a `Scheduler` came to: who has begun to decode and who has ended. */
 export class StepOutcome<R extends ServingRequest = ServingRequest> {
   /**
    * Requests that sampled a token at the end of a prefill: their first one, or the first after a preemption.

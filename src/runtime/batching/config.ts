@@ -4,8 +4,10 @@
  * inputs give equal decisions.
  */
 
-import { configError, nearestName, requireInteger } from '../errors.ts';
-import { optionNames, requireOptions } from '../options.ts';
+import { configError, nearestName } from '../errors.ts';
+import type { ValueKind } from '../kinds.ts';
+import * as is from '../kinds.ts';
+import { type Kinds, type OptionTable, optionTable } from '../options.ts';
 import type { RequestState } from './request.ts';
 
 /** Name of the order and of the rule that read ranks set by `rerank`. */
@@ -17,12 +19,20 @@ export interface QueueOrder {
   readonly about: string;
   /** It reads how long an answer may get. A simulated request asks for exactly what it gets: searched policies must not see it. */
   readonly foresees?: true;
+  /** Owners have their turns (ownerTurns.ts); the rank orders requests that had theirs and wait again. */
+  readonly inTurns?: true;
   /** Lower goes first; ties go by arrival and then by id. */
   rank(state: RequestState): number;
 }
 
 const queueOrders: readonly QueueOrder[] = [
   { name: 'fcfs', about: 'in order of arrival at the instance', rank: (state) => state.ticket },
+  {
+    name: 'tenant-turns',
+    about: 'the tenants in turn, and requests of one tenant in order of arrival',
+    inTurns: true,
+    rank: (state) => state.ticket,
+  },
   {
     name: 'priority-fcfs',
     about: 'the most urgent first, then in order of arrival',
@@ -63,7 +73,10 @@ const victimRules: readonly VictimRule[] = [
   },
 ];
 
-export const queueOrderNames: readonly string[] = queueOrders.map(({ name }) => name);
+/** Orders that need the requests alone: no ranks from outside, and no owners, which simulated requests do not have. */
+export const plainOrderNames: readonly string[] = queueOrders
+  .filter(({ name, inTurns }) => name !== RANKED && inTurns !== true)
+  .map(({ name }) => name);
 export const victimRuleNames: readonly string[] = victimRules.map(({ name }) => name);
 
 /** @throws TKV_CONFIG with the nearest name that exists */
@@ -86,6 +99,7 @@ function named<T extends { readonly name: string }>(field: string, name: string,
   throw configError(field, `is ${JSON.stringify(name)}, which does not exist`, remedy);
 }
 
+/** Budgets and policies of a `Scheduler`. */
 export interface SchedulerConfig {
   /** Most tokens that one step computes, over all requests. Default 2048. */
   maxBatchedTokens?: number;
@@ -95,7 +109,7 @@ export interface SchedulerConfig {
   longPrefillTokens?: number;
   /** Tokens, prompt and output together, at which a request ends. 0, the default: only its own limit holds. */
   maxModelTokens?: number;
-  /** `fcfs` (default), `priority-fcfs`, `sjf`, `reverse-priority`, `sjf-output`, or `ranked` (ranks set by `rerank`). */
+  /** `fcfs` (default), `tenant-turns`, `priority-fcfs`, `sjf`, `reverse-priority`, `sjf-output`, or `ranked` (ranks set by `rerank`). */
   queueOrder?: string;
   /**
    * Which running request is preempted when blocks run out: `fcfs` (default) the last of the batch, `priority`, or
@@ -129,19 +143,6 @@ export interface SchedulerConfig {
   sharedPrefixes?: string;
 }
 
-export const schedulerConfigNames: readonly string[] = optionNames<SchedulerConfig>({
-  maxBatchedTokens: true,
-  maxSequences: true,
-  longPrefillTokens: true,
-  maxModelTokens: true,
-  queueOrder: true,
-  victimRule: true,
-  preemption: true,
-  publish: true,
-  prefixLoads: true,
-  sharedPrefixes: true,
-});
-
 export type PreemptionMode = 'recompute' | 'offload' | 'restart';
 type PublishMode = 'whenComputed' | 'whenPlanned';
 type PrefixLoadMode = 'awaited' | 'overlapped';
@@ -168,26 +169,35 @@ const prefixLoadModes = [{ name: 'awaited' }, { name: 'overlapped' }] as const;
 export const preemptionNames: readonly string[] = preemptionModes.map(({ name }) => name);
 export const publishNames: readonly string[] = publishModes.map(({ name }) => name);
 
+/** One of the entries by its name. An error has the nearest that exists. */
+const entryOf = <T extends { readonly name: string }>(entries: readonly T[]): ValueKind<T['name']> => ({
+  read: (value, field) => named(field, value as string, entries).name,
+});
+
+export const schedulerConfig: OptionTable<ResolvedSchedulerConfig> = optionTable(
+  {
+    maxBatchedTokens: is.optional(is.integer(1), 2048),
+    maxSequences: is.optional(is.integer(1, 2 ** 20), 256),
+    longPrefillTokens: is.optional(is.integer(0), 0),
+    maxModelTokens: is.optional(is.integer(0), 0),
+    queueOrder: is.optional(entryOf(queueOrders), 'fcfs'),
+    victimRule: is.optional(entryOf(victimRules), 'fcfs'),
+    preemption: is.optional(entryOf(preemptionModes), 'recompute'),
+    publish: is.optional(entryOf(publishModes), 'whenComputed'),
+    prefixLoads: is.optional(entryOf(prefixLoadModes), 'awaited'),
+    sharedPrefixes: is.optional(entryOf(sharedPrefixModes), 'awaited'),
+  } satisfies Kinds<SchedulerConfig>,
+  'TKV_CONFIG',
+);
+
 /** @throws TKV_CONFIG with the field that is wrong, and the nearest name where one is unknown */
 export function resolveSchedulerConfig(
   config: SchedulerConfig,
   hasLowerTier: boolean,
 ): ResolvedSchedulerConfig {
-  requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
-  const preemption = named('preemption', config.preemption ?? 'recompute', preemptionModes).name;
-  if (preemption === 'offload' && !hasLowerTier) {
+  const read = schedulerConfig.read(config, 'config');
+  if (read.preemption === 'offload' && !hasLowerTier) {
     throw configError('preemption', 'is offload, which needs a tier below HBM', "Use 'recompute'.");
   }
-  return {
-    maxBatchedTokens: requireInteger('maxBatchedTokens', config.maxBatchedTokens ?? 2048, 1),
-    maxSequences: requireInteger('maxSequences', config.maxSequences ?? 256, 1, 2 ** 20),
-    longPrefillTokens: requireInteger('longPrefillTokens', config.longPrefillTokens ?? 0, 0),
-    maxModelTokens: requireInteger('maxModelTokens', config.maxModelTokens ?? 0, 0),
-    queueOrder: queueOrder(config.queueOrder ?? 'fcfs').name,
-    victimRule: victimRule(config.victimRule ?? 'fcfs').name,
-    preemption,
-    publish: named('publish', config.publish ?? 'whenComputed', publishModes).name,
-    prefixLoads: named('prefixLoads', config.prefixLoads ?? 'awaited', prefixLoadModes).name,
-    sharedPrefixes: named('sharedPrefixes', config.sharedPrefixes ?? 'awaited', sharedPrefixModes).name,
-  };
+  return read;
 }

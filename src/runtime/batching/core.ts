@@ -68,6 +68,8 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   loadingCount = 0;
   /** Tokens left of the budget of the step being planned. */
   left = 0;
+  /** Waiting requests that may still take blocks in the step being planned. */
+  opensLeft: number = Number.POSITIVE_INFINITY;
   nowUs = 0;
   /** When the last step was planned. */
   plannedAtUs = 0;

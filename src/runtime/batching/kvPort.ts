@@ -5,9 +5,10 @@
 
 import { requireInteger } from '../errors.ts';
 import type { BlockKeys } from '../keys/keyChain.ts';
+import * as is from '../kinds.ts';
 import type { KVManager } from '../manager/manager.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
-import { optionNames, requireOptions, requireShapes } from '../options.ts';
+import { checkInputs, type Kinds, optionTable } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import { TOP } from '../tier/tier.ts';
 
@@ -95,12 +96,16 @@ export interface ManagerPortConfig {
   afterCall?: (nowUs: number) => void;
 }
 
-const managerPortConfigNames: readonly string[] = optionNames<ManagerPortConfig>({
-  blockTokens: true,
-  sizeClass: true,
-  afterCall: true,
-});
+const portConfig = optionTable(
+  {
+    blockTokens: is.integer(1),
+    sizeClass: is.optional(is.integer(0), 0),
+    afterCall: is.optional(is.func()),
+  } satisfies Kinds<ManagerPortConfig>,
+  'TKV_CONFIG',
+);
 
+/** Gives a `Scheduler` the blocks of a `KVManager`. */
 export class ManagerPort implements KVPort {
   readonly blockTokens: number;
   readonly blockBytes: number;
@@ -112,23 +117,20 @@ export class ManagerPort implements KVPort {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(manager: KVManager, config: ManagerPortConfig) {
-    requireShapes(
-      { manager, config },
-      { manager: { lookup: 'function' }, config: { blockTokens: 'number' } },
-    );
-    requireOptions(config, managerPortConfigNames, 'config', 'TKV_CONFIG');
+    checkInputs({ manager }, { manager: is.fields({ lookup: is.func() }) });
+    const { blockTokens, sizeClass, afterCall = null } = portConfig.read(config, 'config');
     const { unitBytes, tiers } = manager.config;
     this.#manager = manager;
-    this.blockTokens = requireInteger('blockTokens', config.blockTokens, 1);
-    this.#sizeClass = requireInteger('sizeClass', config.sizeClass ?? 0, 0, unitBytes.length - 1);
-    this.#afterCall = config.afterCall ?? null;
+    this.blockTokens = blockTokens;
+    this.#sizeClass = requireInteger('sizeClass', sizeClass, 0, unitBytes.length - 1);
+    this.#afterCall = afterCall;
     this.blockBytes = unitBytes[this.#sizeClass];
     this.capacityBlocks = Math.floor(tiers[TOP].shape.capacityBytes / this.blockBytes);
     this.hasLowerTier = tiers.length > 1;
   }
 
   get disturbances(): number {
-    return this.#manager.disturbances;
+    return this.#manager.inspect.disturbances;
   }
 
   matchLength(keys: BlockKeys, count: number): number {
@@ -144,7 +146,7 @@ export class ManagerPort implements KVPort {
   }
 
   mayTakeFrom(other: number, owner: number): boolean {
-    return this.#manager.mayTakeFrom(other, owner, TOP);
+    return this.#manager.inspect.mayTakeFrom(other, owner, TOP);
   }
 
   open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner = 0, room = 0): Sequence {
@@ -164,7 +166,7 @@ export class ManagerPort implements KVPort {
   }
 
   loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
-    return this.#manager.loadEstimate(sequence, from, to, nowUs);
+    return this.#manager.inspect.loadEstimate(sequence, from, to, nowUs);
   }
 
   recompute(sequence: Sequence, from: number, to: number, nowUs: number): boolean {

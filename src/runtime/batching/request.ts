@@ -15,6 +15,7 @@ import { invariant } from '../errors.ts';
 import type { BlockKeys } from '../keys/keyChain.ts';
 import type { Sequence } from '../manager/sequence.ts';
 
+/** What a `Scheduler` must know of a request. */
 export interface ServingRequest {
   /** Unique among the requests that have not ended. */
   readonly id: string;
@@ -84,7 +85,7 @@ export class RequestState<R extends ServingRequest = ServingRequest> {
   recomputed = 0;
   /** Place in the batch, or -1. */
   seat = -1;
-  /** Index in the waiting queue's heap, or -1. */
+  /** Index in the waiting queue's heap; -1 while it does not wait, and less where it waits beside the heap. */
   heapIndex = -1;
   /** Order of joining the waiting queue; a request that was put in front has a negative one. */
   ticket = 0;
@@ -107,5 +108,9 @@ export class RequestState<R extends ServingRequest = ServingRequest> {
     this.known = request.promptTokens;
     this.priority = request.priority ?? 0;
     this.arrivalUs = request.arrivalUs ?? nowUs;
+  }
+
+  get owner(): number {
+    return this.request.owner ?? 0;
   }
 }

@@ -10,7 +10,8 @@
 
 import { configError, requireInteger, TierKVError } from '../errors.ts';
 import type { BlockKeys } from '../keys/keyChain.ts';
-import { requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { checkInputs } from '../options.ts';
 import type { ComputeEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { admitWaiting, returnLoaded } from './admission.ts';
@@ -48,6 +49,7 @@ export interface RequestProgress {
   readonly preemptions: number;
 }
 
+/** Decides which requests run in a step, with how many tokens each: admission, chunked prefill, preemption. */
 export class Scheduler<R extends ServingRequest = ServingRequest> {
   readonly config: ResolvedSchedulerConfig;
   readonly #core: SchedulerCore<R>;
@@ -59,7 +61,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
 
   /** @throws TKV_CONFIG with the field at fault, and the nearest name where a policy is unknown */
   constructor(config: SchedulerConfig, port: KVPort, sink: SchedulerSink | null = null) {
-    requireShapes({ config, port }, { config: 'object', port: { matchLength: 'function' } });
+    checkInputs({ config, port }, { config: is.object(), port: is.fields({ matchLength: is.func() }) });
     this.config = resolveSchedulerConfig(config, port.hasLowerTier);
     this.#core = new SchedulerCore(this.config, port, sink);
   }
@@ -219,9 +221,10 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   /**
    * Plans the next step. If `plan.tokens` is 0 there is nothing to compute: step again after a request was added or a
    * block arrived. Otherwise call `stepEnded` before the next `step`.
+   * @param opensMost waiting requests that may take blocks in this step: where others wait for room too
    * @throws TKV_STATE while a step is computed
    */
-  step(nowUs: number): StepPlan<R> {
+  step(nowUs: number, opensMost: number = Number.POSITIVE_INFINITY): StepPlan<R> {
     const core = this.#core;
     const { plan } = core;
     if (this.#isComputing) {
@@ -229,7 +232,9 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     }
     this.#tell(nowUs);
     logNewKeys(core, nowUs);
-    this.#input(SchedulerInput.STEP, nowUs, 0);
+    if (opensMost === Number.POSITIVE_INFINITY) this.#input(SchedulerInput.STEP, nowUs, 0);
+    else this.#input(SchedulerInput.SHARED_STEP, nowUs, requireInteger('opensMost', opensMost, 0));
+    core.opensLeft = opensMost;
     plan.clear();
     core.lookAgainUs = Number.POSITIVE_INFINITY;
     this.#isSteady = isSteady(core);
@@ -310,6 +315,11 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.plan.clear();
     core.sink?.done?.();
     return core.outcome;
+  }
+
+  /** The request that would be admitted next; undefined where none waits. */
+  get next(): R | undefined {
+    return this.#core.waiting.head()?.request as R | undefined;
   }
 
   /** Requests in the order in which they would be admitted; an array made for inspection. */

@@ -25,6 +25,8 @@ export const SchedulerInput = {
   KEYS: 7,
   /** pairs of a number and a rank follow */
   RERANK: 8,
+  /** a step in which at most this number of waiting requests may take blocks, since others wait for room too */
+  SHARED_STEP: 9,
 } as const;
 export type SchedulerInput = (typeof SchedulerInput)[keyof typeof SchedulerInput];
 export const schedulerInputNames: readonly CodeName<typeof SchedulerInput>[] = codeNames(SchedulerInput);

@@ -1,36 +1,81 @@
 /**
  * The requests that wait for room in the batch, in the order of a policy. A binary heap: the head is known at once,
  * adding and removing cost O(log n), and equal requests have one defined order (rank, arrival, id).
+ *
+ * Where the order goes by turns of the owners, new requests stand in lines beside the heap until they have had their turn; from
+ * then on they are in the heap, by ticket, whenever they wait.
  */
 
 import { invariant } from '../errors.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import type { QueueOrder } from './config.ts';
+import { OwnerTurns } from './ownerTurns.ts';
 import type { RequestState } from './request.ts';
+
+/** `heapIndex` of a request that waits in its owner's line. */
+const IN_LINE = -2;
+/** `heapIndex` of a request that was set aside from there: it comes back. */
+const OUT_OF_LINE = -3;
 
 export class WaitingQueue {
   readonly order: QueueOrder;
   readonly #heap: RequestState[] = [];
+  readonly #turns: OwnerTurns<RequestState> | null;
   #lastTicket = 0;
   #firstTicket = 0;
 
   constructor(order: QueueOrder) {
     this.order = order;
+    this.#turns = order.inTurns === true ? new OwnerTurns() : null;
   }
 
   get size(): number {
-    return this.#heap.length;
+    return this.#heap.length + (this.#turns?.size ?? 0);
   }
 
   /** The request that is next, or null. */
   head(): RequestState | null {
-    return this.#heap.length === 0 ? null : this.#heap[0];
+    if (this.#heap.length > 0) return this.#heap[0];
+    return this.#turns?.first() ?? null;
   }
 
   /** Adds a new request: under `fcfs` behind all others. */
   append(state: RequestState): void {
     state.ticket = ++this.#lastTicket;
+    if (this.#turns === null) {
+      this.putBack(state);
+      return;
+    }
+    invariant(state.heapIndex === -1, 'a request waits once');
+    state.heapIndex = IN_LINE;
+    this.#turns.add(state);
+  }
+
+  /** The request has its turn: it holds blocks from now on, and waits before all that had none. */
+  take(state: RequestState): void {
+    if (state.heapIndex !== IN_LINE) return;
+    this.#turns?.remove(state, true);
+    state.heapIndex = -1;
     this.putBack(state);
+  }
+
+  /** Others pass the request until `comeBack`: those of its owner too, but after the turns of all other owners. */
+  setAside(state: RequestState): void {
+    if (state.heapIndex !== IN_LINE) {
+      this.remove(state);
+      return;
+    }
+    this.#turns?.remove(state, true);
+    state.heapIndex = OUT_OF_LINE;
+  }
+
+  comeBack(state: RequestState): void {
+    if (state.heapIndex !== OUT_OF_LINE) {
+      this.putBack(state);
+      return;
+    }
+    this.#turns?.add(state);
+    state.heapIndex = IN_LINE;
   }
 
   /** Adds a preempted request: under `fcfs` before all others. */
@@ -48,6 +93,11 @@ export class WaitingQueue {
   }
 
   remove(state: RequestState): void {
+    if (state.heapIndex === IN_LINE) {
+      this.#turns?.remove(state, false);
+      state.heapIndex = -1;
+      return;
+    }
     const at = state.heapIndex;
     invariant(this.#heap[at] === state, 'only a request that waits can leave the queue');
     const last = this.#heap.pop() as RequestState;
@@ -58,8 +108,11 @@ export class WaitingQueue {
     this.#sink(last);
   }
 
-  /** Whether `a` goes before `b`. */
+  /** Whether `a` goes before `b`. Of two that wait in lines, the one that came first does. */
   isBefore(a: RequestState, b: RequestState): boolean {
+    if (this.#turns !== null && (a.heapIndex === IN_LINE) !== (b.heapIndex === IN_LINE)) {
+      return b.heapIndex === IN_LINE;
+    }
     const rankA = this.order.rank(a);
     const rankB = this.order.rank(b);
     if (rankA !== rankB) return rankA < rankB;
@@ -69,7 +122,8 @@ export class WaitingQueue {
 
   /** All waiting requests, in order. Makes an array: for inspection and tests. */
   toArray(): RequestState[] {
-    return [...this.#heap].sort((a, b) => (this.isBefore(a, b) ? -1 : 1));
+    const sorted = [...this.#heap].sort((a, b) => (this.isBefore(a, b) ? -1 : 1));
+    return [...sorted, ...(this.#turns?.toArray() ?? [])];
   }
 
   #place(state: RequestState, at: number): void {
@@ -113,9 +167,11 @@ export class WaitingQueue {
         for (const number of saved) this.#heap.push(stateOf(number));
       },
     );
+    this.#turns?.visitState(visitor, ({ number }) => number, stateOf);
   }
 
   checkIntegrity(): void {
+    this.#turns?.checkIntegrity();
     for (let i = 0; i < this.#heap.length; i++) {
       const state = this.#heap[i];
       invariant(state.heapIndex === i, 'a waiting request knows where it is in the heap');

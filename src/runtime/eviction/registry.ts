@@ -1,7 +1,8 @@
 /** The eviction policies by name. A new policy is a file beside this one and an entry here. */
 
-import { configError, unknownName } from '../errors.ts';
-import { described, requireShapes } from '../options.ts';
+import { configError, described, unknownName } from '../errors.ts';
+import * as is from '../kinds.ts';
+import { checkInputs } from '../options.ts';
 import { Arc } from './arc.ts';
 import type { EvictionChoice, EvictionPolicy, EvictionWorld } from './evictionPolicy.ts';
 import { Fifo } from './fifo.ts';
@@ -59,6 +60,7 @@ const policies: Readonly<Record<string, EvictionEntry>> = {
 /** The policy where a configuration names none. */
 export const defaultEviction: EvictionChoice = { policy: 'hazard' };
 
+/** Names of the eviction policies that `ManagerConfig.eviction` takes. */
 export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 
 /**
@@ -89,9 +91,12 @@ export function describeEviction(name: string): Pick<EvictionEntry, 'about' | 'p
 
 /** @param choice as `resolvePolicy` returns it */
 export function makeEvictionPolicy(choice: EvictionChoice, world: EvictionWorld): RetentionPolicy {
-  requireShapes(
+  checkInputs(
     { choice, world },
-    { choice: { policy: 'text' }, world: { tiers: 'number', contents: 'number' } },
+    {
+      choice: is.fields({ policy: is.text() }),
+      world: is.fields({ tiers: is.number(), contents: is.number() }),
+    },
   );
   return new RetentionPolicy(policies[choice.policy].make(world, choice), world);
 }

@@ -10,20 +10,22 @@
  */
 
 import { configError, invariant, requireInteger } from '../errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { checkInputs, type Kinds, optionTable } from '../options.ts';
 import { type KVLayout, requireKVLayout } from './layout.ts';
 
 /** What callers must pass, by the names of parameters. */
-const shapes = {
-  layout: { valueDim: 'number', version: 'number' },
-  box: { layerStart: 'number', layerEnd: 'number' },
-  tokenStart: 'number',
-  tokenEnd: 'number',
-  axis: 'text',
-  at: 'number',
-  spec: { granularity: 'number', layerStart: 'number' },
-} as const;
+const inputs = {
+  layout: is.fields({ valueDim: is.number(), version: is.number() }),
+  box: is.fields({ layerStart: is.number(), layerEnd: is.number() }),
+  tokenStart: is.number(),
+  tokenEnd: is.number(),
+  axis: is.text(),
+  at: is.number(),
+  spec: is.fields({ granularity: is.number(), layerStart: is.number() }),
+};
 
+/** A box of KV: ranges of layers, heads and tokens. */
 export interface KVBox {
   readonly layerStart: number;
   readonly layerEnd: number;
@@ -64,7 +66,7 @@ function requireRange(field: string, start: number, end: number, limit: number):
 
 /** @throws TKV_CONFIG naming the range that is empty, reversed, fractional or outside the layout. */
 export function requireBox(layout: KVLayout, box: KVBox): KVBox {
-  requireShapes({ layout, box }, shapes);
+  checkInputs({ layout, box }, inputs);
   requireRange('layer', box.layerStart, box.layerEnd, layout.layers);
   requireRange('head', box.headStart, box.headEnd, layout.kvHeads);
   requireRange(
@@ -78,7 +80,7 @@ export function requireBox(layout: KVLayout, box: KVBox): KVBox {
 
 /** All layers and heads of `layout` over tokens [tokenStart, tokenEnd). */
 export function tokenBox(layout: KVLayout, tokenStart: number, tokenEnd: number): KVBox {
-  requireShapes({ layout, tokenStart, tokenEnd }, shapes);
+  checkInputs({ layout, tokenStart, tokenEnd }, inputs);
   return requireBox(layout, {
     layerStart: 0,
     layerEnd: layout.layers,
@@ -191,7 +193,7 @@ const splitSides = {
  * @throws TKV_CONFIG when `at` would leave one side empty.
  */
 export function split(box: KVBox, axis: Axis, at: number): readonly [KVBox, KVBox] {
-  requireShapes({ box, axis, at }, shapes);
+  checkInputs({ box, axis, at }, inputs);
   requireInteger('at', at, box[`${axis}Start`] + 1, box[`${axis}End`] - 1);
   return splitSides[axis](box, at);
 }
@@ -205,12 +207,14 @@ export function split(box: KVBox, axis: Axis, at: number): readonly [KVBox, KVBo
 //
 // If the unit does not divide the region, the last unit along that axis is ragged: smaller, never overlapping.
 
+/** Which axes of (layer, head, token) a unit spans. */
 export const Granularity = { BLOCK: 0, TOKEN: 1, HEAD: 2, LAYER: 3 } as const;
 export type Granularity = (typeof Granularity)[keyof typeof Granularity];
 
 export const granularityNames = ['block', 'token', 'head', 'layer'] as const;
 export type GranularityName = (typeof granularityNames)[number];
 
+/** The units of one granularity: which layers and heads they cover. */
 export interface UnitConfig {
   readonly granularity: Granularity;
   /** HEAD and LAYER: layers [start, end) of the region; all of them when absent. */
@@ -225,14 +229,17 @@ export interface UnitConfig {
   readonly tokensPerUnit?: number;
 }
 
-const unitConfigNames: readonly string[] = optionNames<UnitConfig>({
-  granularity: true,
-  layers: true,
-  heads: true,
-  layersPerUnit: true,
-  headsPerUnit: true,
-  tokensPerUnit: true,
-});
+const unitConfig = optionTable(
+  {
+    granularity: is.integer(0, granularityNames.length - 1),
+    layers: is.optional(is.array('Pass [start, end].')),
+    heads: is.optional(is.array('Pass [start, end].')),
+    layersPerUnit: is.optional(is.passed()),
+    headsPerUnit: is.optional(is.passed()),
+    tokensPerUnit: is.optional(is.passed()),
+  } satisfies Kinds<UnitConfig>,
+  'TKV_CONFIG',
+);
 
 export interface UnitSpec {
   readonly granularity: Granularity;
@@ -271,9 +278,7 @@ const unitFields: readonly UnitField[] = freeFields[Granularity.HEAD];
 /** @throws TKV_CONFIG naming the field that the granularity fixes, or that is outside the layout. */
 export function unitSpec(layout: KVLayout, config: UnitConfig): UnitSpec {
   requireKVLayout(layout);
-  requireOptions(config, unitConfigNames, 'config', 'TKV_CONFIG');
-  const { granularity } = config;
-  requireInteger('granularity', granularity, 0, granularityNames.length - 1);
+  const { granularity } = unitConfig.read(config, 'config');
   for (const field of unitFields) {
     if (config[field] !== undefined && !freeFields[granularity].includes(field)) {
       const name = granularityNames[granularity];
@@ -350,7 +355,7 @@ export function unitAt(spec: UnitSpec, layer: number, head: number, token: numbe
  * @throws TKV_CONFIG when the box reaches outside the spec's region.
  */
 export function cover(layout: KVLayout, spec: UnitSpec, box: KVBox): CoveringUnit[] {
-  requireShapes({ layout, spec, box }, shapes);
+  checkInputs({ layout, spec, box }, inputs);
   requireBox(layout, box);
   if (!contains({ ...spec, tokenStart: 0, tokenEnd: box.tokenEnd }, box)) {
     throw configError(

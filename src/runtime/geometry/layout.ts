@@ -13,20 +13,16 @@
  * look alike).
  */
 
-import { configError, requireInteger, TierKVError } from '../errors.ts';
-import {
-  described,
-  optionNames,
-  requireArray,
-  requireObject,
-  requireOptions,
-  requireShapes,
-} from '../options.ts';
+import { configError, described, TierKVError } from '../errors.ts';
+import * as is from '../kinds.ts';
+import { checkInputs, type Kinds, type OptionTable, optionTable } from '../options.ts';
 
 /** Bytes of one element. Formats of equal width but other meaning are different types. */
 export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
+/** Element type of K and V. */
 export type KVDtype = keyof typeof dtypeBytes;
 
+/** What `kvLayout` takes: layers, heads, element type and the tokens of a block. */
 export interface KVLayoutConfig {
   readonly layers: number;
   readonly kvHeads: number;
@@ -43,6 +39,7 @@ export interface KVLayoutConfig {
   readonly blockTokens: number;
 }
 
+/** The checked layout of a model's KV: strides, and the bytes of a block. */
 export interface KVLayout extends KVLayoutConfig {
   readonly valueDim: number;
   /** Grows whenever the meaning of a layout's fields changes. */
@@ -64,24 +61,31 @@ export interface KVLayout extends KVLayoutConfig {
   readonly blockBytes: number;
 }
 
-export const kvLayoutNames: readonly string[] = optionNames<KVLayout>({
-  layers: true,
-  kvHeads: true,
-  headDim: true,
-  valueDim: true,
-  dtype: true,
-  blockTokens: true,
-  version: true,
-  order: true,
-  bytesPerElement: true,
-  rowBytes: true,
-  valueRowBytes: true,
-  kvStrideBytes: true,
-  headStrideBytes: true,
-  layerStrideBytes: true,
-  tokenBytes: true,
-  blockBytes: true,
-});
+export const kvLayoutConfig: OptionTable<KVLayoutConfig> = optionTable(
+  {
+    layers: is.integer(1),
+    kvHeads: is.integer(1),
+    headDim: is.integer(1),
+    valueDim: is.optional(is.integer(0)),
+    dtype: is.by(requireDtype),
+    blockTokens: is.integer(1),
+  } satisfies Kinds<KVLayoutConfig>,
+  'TKV_CONFIG',
+);
+
+/** What `kvLayout` derives; a layout may be given as settings too. */
+export const derivedNames: readonly Exclude<keyof KVLayout, keyof KVLayoutConfig>[] = [
+  ...(['version', 'order', 'bytesPerElement', 'rowBytes', 'valueRowBytes', 'kvStrideBytes'] as const),
+  ...(['headStrideBytes', 'layerStrideBytes', 'tokenBytes', 'blockBytes'] as const),
+];
+const kvLayoutNames: readonly string[] = [...kvLayoutConfig.names, ...derivedNames];
+
+/** @throws TKV_CONFIG for one that is not known */
+function requireDtype(dtype: KVDtype, field: string): KVDtype {
+  if (Object.hasOwn(dtypeBytes, dtype)) return dtype;
+  const known = Object.keys(dtypeBytes).join(', ');
+  throw configError(field, `is ${described(dtype)}, which is not known`, `Use one of ${known}.`);
+}
 
 /** A block's offsets fit a signed 32-bit integer, in JavaScript, in WGSL and in a record. */
 export const blockBytesLimit: number = 2 ** 31 - 1;
@@ -91,17 +95,13 @@ export const blockBytesLimit: number = 2 ** 31 - 1;
  * @throws TKV_CONFIG naming a field that is not a positive integer, an unknown dtype, or a block that is too large
  */
 export function kvLayout(config: KVLayoutConfig): KVLayout {
-  requireOptions(config, kvLayoutNames, 'config', 'TKV_CONFIG');
-  const { layers, kvHeads, headDim, valueDim = headDim, dtype, blockTokens } = config;
-  requireInteger('layers', layers, 1);
-  requireInteger('kvHeads', kvHeads, 1);
-  requireInteger('headDim', headDim, 1);
-  requireInteger('valueDim', valueDim, 0);
-  requireInteger('blockTokens', blockTokens, 1);
-  if (!Object.hasOwn(dtypeBytes, dtype)) {
-    const known = Object.keys(dtypeBytes).join(', ');
-    throw configError('dtype', `is ${described(dtype)}, which is not known`, `Use one of ${known}.`);
-  }
+  const { layers, kvHeads, headDim, dtype, blockTokens, ...rest } = kvLayoutConfig.read(
+    config,
+    'config',
+    undefined,
+    derivedNames,
+  );
+  const { valueDim = headDim } = rest;
   const bytesPerElement = dtypeBytes[dtype];
   const rowBytes = headDim * bytesPerElement;
   const valueRowBytes = valueDim * bytesPerElement;
@@ -160,8 +160,11 @@ export function requirePairedLayout(layout: KVLayout, what: string, field = 'lay
 
 /** What `kvLayout` made. @throws TKV_CONFIG for anything else, such as the plain settings of a layout */
 export function requireKVLayout(layout: KVLayout, field = 'layout'): KVLayout {
-  requireShapes({ layout, field }, { layout: { valueDim: 'number', version: 'number' }, field: 'text?' });
-  requireObject(layout, field, 'TKV_CONFIG');
+  checkInputs(
+    { layout, field },
+    { layout: is.fields({ valueDim: is.number(), version: is.number() }), field: is.optional(is.text()) },
+  );
+  is.object().read(layout, field, 'TKV_CONFIG');
   const missing = kvLayoutNames.find((name) => layout[name as keyof KVLayout] === undefined);
   if (missing === undefined) return layout;
   throw configError(field, `has no ${missing}`, 'Pass what kvLayout({ ... }) gives, not its settings.');
@@ -189,7 +192,7 @@ const fingerprintFields = [
  * into every key and every record.
  */
 export function layoutFingerprint(layout: KVLayout): string {
-  requireShapes({ layout }, { layout: { valueDim: 'number', version: 'number' } });
+  checkInputs({ layout }, { layout: is.fields({ valueDim: is.number(), version: is.number() }) });
   const fields = fingerprintFields.map((field) => `${field}=${layout[field]}`);
   // Only where they differ, so that layouts of equal widths keep the fingerprint that they have always had.
   if (layout.valueDim !== layout.headDim) fields.push(`valueDim=${layout.valueDim}`);
@@ -199,9 +202,13 @@ export function layoutFingerprint(layout: KVLayout): string {
 
 /** @throws TKV_MISMATCH naming the first field in which a stored fingerprint differs from `layout`. */
 export function requireLayout(layout: KVLayout, storedFingerprint: string, path?: string): void {
-  requireShapes(
+  checkInputs(
     { layout, storedFingerprint, path },
-    { layout: { valueDim: 'number', version: 'number' }, storedFingerprint: 'text', path: 'name?' },
+    {
+      layout: is.fields({ valueDim: is.number(), version: is.number() }),
+      storedFingerprint: is.text(),
+      path: is.optional(is.name()),
+    },
   );
   const expected = layoutFingerprint(layout).split(' ');
   const stored = storedFingerprint.split(' ');
@@ -235,12 +242,20 @@ export interface PageSizeOptions {
   readonly maxPageBytes?: number;
 }
 
-const pageSizeOptionsNames: readonly string[] = optionNames<PageSizeOptions>({
-  alignmentBytes: true,
-  maxWasteShare: true,
-  lcmLimitBytes: true,
-  maxPageBytes: true,
-});
+const pageSizeOptions = optionTable(
+  {
+    alignmentBytes: is.optional(is.integer(1, 2 ** 30), 4096),
+    maxWasteShare: is.optional(is.by(requireWasteShare), 0.03),
+    lcmLimitBytes: is.optional(is.integer(1)),
+    maxPageBytes: is.optional(is.integer(1), Number.MAX_SAFE_INTEGER),
+  } satisfies Kinds<PageSizeOptions>,
+  'TKV_CONFIG',
+);
+
+function requireWasteShare(share: number, field: string): number {
+  if (share >= 1e-4 && share < 1) return share;
+  throw configError(field, `is ${described(share)}, outside [0.0001, 1)`, 'Set it to a share such as 0.03.');
+}
 
 export interface PageSize {
   readonly pageBytes: number;
@@ -256,25 +271,17 @@ export interface PageSize {
  * enough.
  */
 export function choosePageBytes(unitBytes: readonly number[], options: PageSizeOptions = {}): PageSize {
-  requireArray(unitBytes, 'unitBytes', 'Name the sizes of units in bytes.', 'TKV_CONFIG');
-  requireOptions(options, pageSizeOptionsNames, 'options', 'TKV_CONFIG');
-  const { alignmentBytes = 4096, maxWasteShare = 0.03, maxPageBytes = Number.MAX_SAFE_INTEGER } = options;
+  is.list(is.integer(1, 2 ** 40), 'Name the sizes of units in bytes.').read(
+    unitBytes,
+    'unitBytes',
+    'TKV_CONFIG',
+  );
+  const { alignmentBytes, maxWasteShare, maxPageBytes, ...rest } = pageSizeOptions.read(options);
   if (unitBytes.length === 0) {
     throw configError('unitBytes', 'is empty', 'Name at least one unit size.');
   }
-  for (const [i, bytes] of unitBytes.entries()) requireInteger(`unitBytes[${i}]`, bytes, 1, 2 ** 40);
-  requireInteger('alignmentBytes', alignmentBytes, 1, 2 ** 30);
-  requireInteger('maxPageBytes', maxPageBytes, 1);
-  if (!(maxWasteShare >= 1e-4 && maxWasteShare < 1)) {
-    throw configError(
-      'maxWasteShare',
-      `is ${maxWasteShare}, outside [0.0001, 1)`,
-      'Set it to a share such as 0.03.',
-    );
-  }
   const largestBytes = Math.max(...unitBytes);
-  const lcmLimitBytes = options.lcmLimitBytes ?? alignUp(8 * largestBytes, alignmentBytes);
-  requireInteger('lcmLimitBytes', lcmLimitBytes, 1);
+  const lcmLimitBytes = rest.lcmLimitBytes ?? alignUp(8 * largestBytes, alignmentBytes);
 
   const pageBytes =
     commonMultiple([alignmentBytes, ...unitBytes], Math.min(lcmLimitBytes, maxPageBytes)) ??

@@ -8,7 +8,8 @@
  */
 
 import { configError, invariant } from '../errors.ts';
-import { requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { checkInputs } from '../options.ts';
 
 /**
  * RFC 7693, section 2.6: the first 32 bits of the fractional parts of the square roots of the first eight
@@ -236,7 +237,10 @@ export function blake2s(
   digestLength: number = digestBytesMax,
   key?: Uint8Array,
 ): Uint8Array {
-  requireShapes({ data, digestLength, key }, { data: 'bytes', digestLength: 'number?', key: 'bytes?' });
+  checkInputs(
+    { data, digestLength, key },
+    { data: is.bytes(), digestLength: is.optional(is.number()), key: is.optional(is.bytes()) },
+  );
   return blake2sOf(data, digestLength, key);
 }
 

@@ -10,10 +10,11 @@
  * number of sequences.
  */
 
-import { configError, invariant, requireInteger, TierKVError } from '../errors.ts';
+import { configError, described, invariant, requireInteger, TierKVError } from '../errors.ts';
 import { Granularity, granularityNames, type UnitSpec, unitBox, unitSpec } from '../geometry/box.ts';
 import { type KVLayout, layoutFingerprint, requireKVLayout } from '../geometry/layout.ts';
-import { described, optionNames, requireObject, requireOptions, requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { type Kinds, optionTable } from '../options.ts';
 import {
   blake2s,
   compress,
@@ -40,6 +41,7 @@ type TailListener = (
   tokens: KeyElements,
 ) => void;
 
+/** Makes the keys of a sequence's blocks: each is a keyed hash of all tokens up to its end. */
 export class KeyChain implements KeySource {
   readonly elementsPerKey: number;
   readonly #midstate: Uint32Array;
@@ -58,10 +60,9 @@ export class KeyChain implements KeySource {
       this.#midstate = namespace.#midstate;
       return;
     }
-    requireOptions(namespace, keyNamespaceNames, 'namespace', 'TKV_CONFIG');
-    requireKVLayout(namespace.layout);
-    this.elementsPerKey = tokensPerKey(namespace);
-    const namespaceKey = deriveNamespaceKey(namespace);
+    const read = readNamespace(namespace);
+    this.elementsPerKey = read.unit?.tokensPerUnit ?? read.layout.blockTokens;
+    const namespaceKey = blake2s(encodeNamespace(read), digestBytesMax, read.secretKey);
     this.#midstate = keyedMidstate(namespaceKey, digestBytesMax);
     namespaceKey.fill(0);
   }
@@ -339,6 +340,7 @@ export class CanonicalWriter {
 // The program that embeds tierkv gives secret and tenant, from an authenticated context and never from a request's
 // body. The secret is not kept: each namespace has a key of its own, derived from it by keyed BLAKE2s.
 
+/** What gives keys their meaning beside the tokens: secret, tenant, epoch, model and layout. */
 export interface KeyNamespace {
   /** 16 to 32 random bytes. Without them keys can be neither predicted nor made to collide. */
   readonly secretKey: Uint8Array;
@@ -357,16 +359,42 @@ export interface KeyNamespace {
   readonly extras?: Readonly<Record<string, string>>;
 }
 
-const keyNamespaceNames: readonly string[] = optionNames<KeyNamespace>({
-  secretKey: true,
-  tenant: true,
-  epoch: true,
-  model: true,
-  layout: true,
-  unit: true,
-  unitInRange: true,
-  extras: true,
-});
+const secretKeyBytesMin = 16;
+
+function requireSecret(secretKey: Uint8Array, field: string): Uint8Array {
+  const isBytes = secretKey instanceof Uint8Array;
+  if (isBytes && secretKey.length >= secretKeyBytesMin && secretKey.length <= keyBytesMax) return secretKey;
+  const found = isBytes ? `it has ${secretKey.length}` : `it is ${described(secretKey)}`;
+  throw configError(
+    field,
+    `must be a Uint8Array of ${secretKeyBytesMin} to ${keyBytesMax} bytes, and ${found}`,
+    `Generate ${keyBytesMax} random bytes once and keep them.`,
+  );
+}
+
+function requireTenant(tenant: string | Uint8Array, field: string): string | Uint8Array {
+  if (tenant instanceof Uint8Array || typeof tenant === 'string') return tenant;
+  throw configError(
+    field,
+    `is ${described(tenant)}`,
+    'Give the tenant as text or bytes; "" is a tenant too.',
+  );
+}
+
+/** A key is derived from the secret of the namespace, which is not kept. */
+const keyNamespace = optionTable(
+  {
+    secretKey: is.by(requireSecret),
+    tenant: is.by(requireTenant),
+    epoch: is.integer(0),
+    model: is.name('Name the weights, with their revision.'),
+    layout: is.by(requireKVLayout),
+    unit: is.optional(is.object()),
+    unitInRange: is.optional(is.passed(), 0),
+    extras: is.optional(is.object(), {}),
+  } satisfies Kinds<KeyNamespace>,
+  'TKV_CONFIG',
+);
 
 /** Tags of the encoding. A tag is never reused for another meaning. */
 const Tag = {
@@ -386,12 +414,9 @@ const Tag = {
   EXTRA_OFFSET: 14,
 } as const;
 
-const secretKeyBytesMin = 16;
-
-/** Tokens that one key of the namespace covers. */
-function tokensPerKey(namespace: KeyNamespace): number {
-  requireShapes({ namespace }, { namespace: { layout: 'object' } });
-  return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
+function readNamespace(namespace: KeyNamespace): KeyNamespace {
+  is.object().read(namespace, 'namespace', 'TKV_CONFIG');
+  return keyNamespace.read(namespace, 'config');
 }
 
 /**
@@ -399,23 +424,13 @@ function tokensPerKey(namespace: KeyNamespace): number {
  * @throws TKV_CONFIG naming the field that is missing or malformed.
  */
 export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
-  requireShapes({ namespace }, { namespace: 'object' });
-  const { layout, unitInRange = 0, extras = {} } = namespace;
-  requireKVLayout(layout);
-  requireObject(extras, 'extras', 'TKV_CONFIG');
-  const unit = namespace.unit ?? unitSpec(layout, { granularity: Granularity.BLOCK });
+  const { layout, unitInRange = 0, extras = {}, ...read } = readNamespace(namespace);
+  const unit = read.unit ?? unitSpec(layout, { granularity: Granularity.BLOCK });
   requireInteger('unitInRange', unitInRange, 0, unit.unitsPerTokenRange - 1);
-  if (typeof namespace.model !== 'string' || namespace.model === '') {
-    throw configError(
-      'model',
-      `must be text, and it is ${namespace.model === '' ? 'empty' : described(namespace.model)}`,
-      'Name the weights, with their revision.',
-    );
-  }
   const box = unitBox(layout, unit, unitInRange);
   const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv key namespace 1');
-  encodeTenant(writer, namespace.tenant, namespace.epoch)
-    .text(Tag.MODEL, namespace.model)
+  encodeTenant(writer, read.tenant, read.epoch)
+    .text(Tag.MODEL, read.model)
     .text(Tag.LAYOUT, layoutFingerprint(layout))
     .text(Tag.GRANULARITY, granularityNames[unit.granularity])
     .integer(Tag.LAYER_START, box.layerStart)
@@ -435,38 +450,9 @@ export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
 
 /** Writes tenant and epoch, the part of a namespace that keys of every kind share. */
 function encodeTenant(writer: CanonicalWriter, tenant: string | Uint8Array, epoch: number): CanonicalWriter {
-  requireInteger('epoch', epoch, 0);
   if (tenant instanceof Uint8Array) writer.bytes(Tag.TENANT, tenant);
-  else if (typeof tenant === 'string') writer.text(Tag.TENANT, tenant);
-  else
-    throw configError(
-      'tenant',
-      `is ${described(tenant)}`,
-      'Give the tenant as text or bytes; "" is a tenant too.',
-    );
+  else writer.text(Tag.TENANT, tenant);
   return writer.integer(Tag.EPOCH, epoch);
-}
-
-/**
- * The namespace's own key: BLAKE2s-256 of its encoding under the secret.
- * @throws TKV_CONFIG naming the field that is missing or malformed.
- */
-function deriveNamespaceKey(namespace: KeyNamespace): Uint8Array {
-  const { secretKey } = namespace;
-  if (
-    !(secretKey instanceof Uint8Array) ||
-    secretKey.length < secretKeyBytesMin ||
-    secretKey.length > keyBytesMax
-  ) {
-    const found =
-      secretKey instanceof Uint8Array ? `it has ${secretKey.length}` : `it is ${described(secretKey)}`;
-    throw configError(
-      'secretKey',
-      `must be a Uint8Array of ${secretKeyBytesMin} to ${keyBytesMax} bytes, and ${found}`,
-      `Generate ${keyBytesMax} random bytes once and keep them.`,
-    );
-  }
-  return blake2s(encodeNamespace(namespace), digestBytesMax, secretKey);
 }
 
 // Sources of keys. `KeyChain` hashes tokens; `ExternalKeys` takes ids that a trace has already chained. In both, two
@@ -542,10 +528,10 @@ export interface ExternalNamespace {
   readonly epoch: number;
 }
 
-const externalNamespaceNames: readonly string[] = optionNames<ExternalNamespace>({
-  tenant: true,
-  epoch: true,
-});
+const externalNamespace = optionTable(
+  { tenant: is.by(requireTenant), epoch: is.integer(0) } satisfies Kinds<ExternalNamespace>,
+  'TKV_CONFIG',
+);
 
 export class ExternalKeys implements KeySource {
   readonly elementsPerKey: number = 1;
@@ -553,7 +539,8 @@ export class ExternalKeys implements KeySource {
 
   /** @throws TKV_CONFIG naming `tenant` or `epoch`. */
   constructor(namespace: ExternalNamespace) {
-    const { tenant, epoch } = requireOptions(namespace, externalNamespaceNames, 'namespace', 'TKV_CONFIG');
+    is.object().read(namespace, 'namespace', 'TKV_CONFIG');
+    const { tenant, epoch } = externalNamespace.read(namespace, 'config');
     const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv external keys 1');
     const digest = blake2s(encodeTenant(writer, tenant, epoch).finish(), 8);
     for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)] |= digest[i] << ((i & 3) * 8);
@@ -625,13 +612,17 @@ function mix(value: number): number {
 /** A part of the key by name: `{ adapter: 'sql-7' }`, `{ image: { value: sha256, fromToken: 35 } }`. */
 export type RequestExtras = Readonly<Record<string, string | Uint8Array | RequestExtra>>;
 
+/** A part of the key that begins at a token, such as the hash of an image. */
 export interface RequestExtra {
   readonly value: string | Uint8Array;
   /** The first token whose KV depends on it; the block of that token is the first whose key changes. Default 0. */
   readonly fromToken?: number | undefined;
 }
 
-const extraNames = optionNames<RequestExtra>({ value: true, fromToken: true });
+const extraTable = optionTable({
+  value: is.by(requireValue),
+  fromToken: is.optional(is.by(requireFromToken), 0),
+} satisfies Kinds<RequestExtra>);
 
 /**
  * For each block that extras enter, 32 bytes that stand for all of them.
@@ -642,11 +633,7 @@ function requestExtras(
   tokensPerKey: number,
   field = 'extras',
 ): ReadonlyMap<number, Uint8Array> {
-  requireShapes(
-    { extras, tokensPerKey, field },
-    { extras: 'object', tokensPerKey: 'number', field: 'text?' },
-  );
-  requireObject(extras, field);
+  is.object().read(extras, field);
   const writers = new Map<number, CanonicalWriter>();
   for (const name of Object.keys(extras).sort()) {
     const { value, fromToken } = checkedExtra(extras[name], `${field}.${name}`);
@@ -670,13 +657,18 @@ function checkedExtra(
   if (typeof extra !== 'object' || extra === null || Array.isArray(extra) || ArrayBuffer.isView(extra)) {
     throw badExtra(field, extra);
   }
-  const { value, fromToken = 0 } = requireOptions(extra, extraNames, field);
-  if (!isValue(value)) throw badExtra(`${field}.value`, value);
-  if (Number.isSafeInteger(fromToken) && fromToken >= 0) return { value, fromToken };
-  const problem = `${field}.fromToken must be an integer from 0 on, and it is ${described(fromToken)}`;
-  throw new TierKVError('TKV_INPUT', `${problem}. Name the first token that depends on it.`, {
-    field: `${field}.fromToken`,
-  });
+  return extraTable.read(extra, field);
+}
+
+function requireFromToken(fromToken: number, field: string): number {
+  if (Number.isSafeInteger(fromToken) && fromToken >= 0) return fromToken;
+  const problem = `${field} must be an integer from 0 on, and it is ${described(fromToken)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Name the first token that depends on it.`, { field });
+}
+
+function requireValue(value: string | Uint8Array, field: string): string | Uint8Array {
+  if (isValue(value)) return value;
+  throw badExtra(field, value);
 }
 
 function isValue(value: unknown): value is string | Uint8Array {

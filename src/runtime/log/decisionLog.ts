@@ -6,8 +6,9 @@
 import type { SchedulerSink } from '../batching/schedulerSink.ts';
 import { maxJsonValues, parseJson } from '../boundedJson.ts';
 import { TierKVError } from '../errors.ts';
+import * as is from '../kinds.ts';
 import { type ManagerConfig, resolveConfig } from '../manager/config.ts';
-import { requireShapes } from '../options.ts';
+import { checkInputs } from '../options.ts';
 import {
   type DecisionOp,
   type DecisionSink,
@@ -33,6 +34,7 @@ export interface LogOutput {
   readonly decisions?: (text: string) => void;
 }
 
+/** Writes a decision log: the inputs of a manager and its decisions, a line each. */
 export class LogWriter implements DecisionSink {
   readonly #output: LogOutput;
   readonly #check: LineCheck = new LineCheck();
@@ -42,7 +44,7 @@ export class LogWriter implements DecisionSink {
   #ended = false;
 
   constructor(config: ManagerConfig, output: LogOutput) {
-    requireShapes({ config, output }, { config: { unitBytes: 'array' }, output: 'object' });
+    checkInputs({ config, output }, { config: is.fields({ unitBytes: is.array() }), output: is.object() });
     this.#output = output;
     if (output.log !== undefined)
       this.#append(`${logMagic}${LOG_VERSION} ${JSON.stringify(plainConfig(config))}`);
@@ -143,6 +145,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.DAMAGED]: [3, false],
 };
 
+/** Reads a decision log line by line, and refuses what no manager wrote. */
 export class LogReader {
   readonly #path: string;
   readonly #check: LineCheck = new LineCheck();
@@ -154,7 +157,7 @@ export class LogReader {
 
   /** @param path the log's name in errors */
   constructor(path: string) {
-    requireShapes({ path }, { path: 'name' });
+    checkInputs({ path }, { path: is.name() });
     this.#path = path;
   }
 

@@ -9,10 +9,11 @@ import { type RequestRank, Scheduler } from '../batching/scheduler.ts';
 import { SchedulerInput } from '../batching/schedulerSink.ts';
 import { TierKVError } from '../errors.ts';
 import { BlockKeys } from '../keys/keyChain.ts';
+import * as is from '../kinds.ts';
 import { adoptedFrom } from '../manager/loss.ts';
 import { KVManager } from '../manager/manager.ts';
 import type { Sequence } from '../manager/sequence.ts';
-import { requireShapes } from '../options.ts';
+import { checkInputs } from '../options.ts';
 import type { JobId, JobPriority } from '../tables/jobTable.ts';
 import type { Outcome } from '../tier/tier.ts';
 import { LogReader, type RecordedInput } from './decisionLog.ts';
@@ -33,7 +34,10 @@ export class LogReplayer {
 
   /** @param log whose head was read. @throws TKV_INPUT for a configuration that no manager takes */
   constructor(log: LogReader, sink: DecisionSink | null = null, listener: ReplayListener = {}) {
-    requireShapes({ log, listener }, { log: { read: 'function' }, listener: 'object?' });
+    checkInputs(
+      { log, listener },
+      { log: is.fields({ read: is.func() }), listener: is.optional(is.object()) },
+    );
     this.#log = log;
     this.#listener = listener;
     try {
@@ -136,7 +140,10 @@ export function replayLog(
   sink: DecisionSink | null = null,
   listener: ReplayListener = {},
 ): KVManager {
-  requireShapes({ lines, path, listener }, { lines: 'iterable', path: 'name', listener: 'object?' });
+  checkInputs(
+    { lines, path, listener },
+    { lines: is.iterable(), path: is.name(), listener: is.optional(is.object()) },
+  );
   const log = new LogReader(path);
   let replayer: LogReplayer | undefined;
   for (const line of lines) {
@@ -186,6 +193,8 @@ class SchedulerReplay {
       append(this.#request(args[0]).keys, words);
     } else if (op === SchedulerInput.STEP) {
       scheduler.step(nowUs);
+    } else if (op === SchedulerInput.SHARED_STEP) {
+      scheduler.step(nowUs, args[0]);
     } else if (op === SchedulerInput.STOP) {
       this.#stopped.push(this.#request(args[0]).id);
     } else if (op === SchedulerInput.STEP_ENDED) {

@@ -44,6 +44,7 @@ const schedulerNumbers: Readonly<Record<SchedulerInput, number>> = {
   [SchedulerInput.STEP_FAILED]: 0,
   [SchedulerInput.KEYS]: 1,
   [SchedulerInput.RERANK]: 0,
+  [SchedulerInput.SHARED_STEP]: 1,
 };
 
 export class SchedulerLog implements SchedulerSink {

@@ -4,10 +4,11 @@
  * still take a load.
  */
 
-import { configError, requireFraction, requireInteger } from '../errors.ts';
+import { configError, described, requireInteger } from '../errors.ts';
 import type { EvictionChoice } from '../eviction/evictionPolicy.ts';
 import { defaultEviction, resolvePolicy } from '../eviction/registry.ts';
-import { described, oneOf, optionNames, requireOptions } from '../options.ts';
+import * as is from '../kinds.ts';
+import { type Kinds, optionTable } from '../options.ts';
 import { type UseRates, useRates } from '../tables/contentTable.ts';
 import { type PoolShape, poolShape } from '../tables/slotPool.ts';
 import type { TableMemory } from '../tables/tableMemory.ts';
@@ -20,6 +21,7 @@ import {
   type WriteBudgetConfig,
 } from './offloadPolicies.ts';
 
+/** Size and policies of one tier of a manager. */
 export interface TierSize {
   /** What the tier may hold at rest. At least one page. */
   capacityBytes: number;
@@ -34,16 +36,20 @@ export interface TierSize {
   writeBudget?: WriteBudgetConfig;
 }
 
-const tierSizeNames: readonly string[] = optionNames<TierSize>({
-  capacityBytes: true,
-  landingBytes: true,
-  offload: true,
-  writeBudget: true,
-});
+const tierSizes = optionTable(
+  {
+    capacityBytes: is.integer(0),
+    landingBytes: is.optional(is.integer(0), 0),
+    offload: is.optional(is.passed()),
+    writeBudget: is.optional(is.passed()),
+  } satisfies Kinds<TierSize>,
+  'TKV_CONFIG',
+);
 
 /** What each tier may hold, by its name. The fastest of the named tiers is the top tier. */
 type TierSizes = { [name in TierName]?: TierSize };
 
+/** What a manager is made from: the tiers with their sizes, the units, and the policies by name. */
 export interface ManagerConfig extends TierSizes {
   /** Bytes of a unit, by size class. Class 0 is the whole block. */
   unitBytes: readonly number[];
@@ -100,23 +106,26 @@ export interface ManagerConfig extends TierSizes {
   tableMemory?: TableMemory;
 }
 
-const managerConfigNames: readonly string[] = optionNames<Omit<ManagerConfig, TierName>>({
-  unitBytes: true,
-  pageBytes: true,
-  eviction: true,
-  owners: true,
-  sharedOwner: true,
-  lowerCopy: true,
-  whenLowerFull: true,
-  offloadThreshold: true,
-  leavingShare: true,
-  transferDeadlineUs: true,
-  thrashingWindowUs: true,
-  chainedKeys: true,
-  maxJobs: true,
-  useHalfLifeUs: true,
-  tableMemory: true,
-});
+const managerConfig = optionTable(
+  {
+    unitBytes: is.list(is.integer(1), 'Name the bytes of a block.'),
+    pageBytes: is.optional(is.passed()),
+    eviction: is.optional(is.passed(), defaultEviction),
+    owners: is.optional(is.integer(1, 2 ** 16), 1),
+    sharedOwner: is.optional(is.integer(-1), -1),
+    lowerCopy: is.optional(is.oneOf(['keep', 'move']), 'keep'),
+    whenLowerFull: is.optional(is.oneOf(['evict', 'refuse']), 'evict'),
+    offloadThreshold: is.optional(is.fraction()),
+    leavingShare: is.optional(is.fraction(), 1),
+    transferDeadlineUs: is.optional(is.integer(1)),
+    thrashingWindowUs: is.optional(is.integer(0), 1000),
+    chainedKeys: is.optional(is.flag(), true),
+    maxJobs: is.optional(is.integer(1, 2 ** 21), 16_384),
+    useHalfLifeUs: is.optional(is.integer(1)),
+    tableMemory: is.optional(is.func()),
+  } satisfies Kinds<Omit<ManagerConfig, TierName>>,
+  'TKV_CONFIG',
+);
 
 export interface ResolvedTier {
   readonly tier: Tier;
@@ -147,22 +156,23 @@ export interface ResolvedConfig {
 
 /** @throws TKV_CONFIG with the field that is wrong */
 export function resolveConfig(config: ManagerConfig): ResolvedConfig {
-  requireOptions(config, [...managerConfigNames, ...tierNames], 'config', 'TKV_CONFIG');
-  const { unitBytes } = config;
-  if (!Array.isArray(unitBytes))
-    throw configError('unitBytes', 'must be an array', 'Name the bytes of a block.');
+  const read = managerConfig.read(config, 'config', undefined, tierNames);
+  const { unitBytes, transferDeadlineUs = Number.POSITIVE_INFINITY, useHalfLifeUs } = read;
   if (unitBytes.length === 0) throw configError('unitBytes', 'is empty', 'Name the bytes of a block.');
-  for (const [i, bytes] of unitBytes.entries()) requireInteger(`unitBytes[${i}]`, bytes, 1);
   const pageBytes = requireInteger(
     'pageBytes',
-    config.pageBytes ?? Math.max(...unitBytes),
+    read.pageBytes ?? Math.max(...unitBytes),
     Math.max(...unitBytes),
   );
 
   const configured = configuredTiers(config);
   if (configured.length === 0) {
     const [first] = tierNames;
-    throw configError(first, `is ${described(config[first])}`, `Give it ${first}.capacityBytes.`);
+    throw configError(
+      first,
+      `is ${described(config[first])}`,
+      (named) => `Give it ${named(`${first}.capacityBytes`)}.`,
+    );
   }
   const tiers = configured.map((name, position) =>
     resolveTier(name, config[name], position === TOP, pageBytes, unitBytes),
@@ -171,24 +181,18 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
   return {
     tiers,
     unitBytes,
-    moveOnReload: oneOf('lowerCopy', config.lowerCopy ?? 'keep', ['keep', 'move']) === 'move',
-    refuseWhenFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']) === 'refuse',
+    moveOnReload: read.lowerCopy === 'move',
+    refuseWhenFull: read.whenLowerFull === 'refuse',
     offload: offloadOf(config, tiers),
-    leavingShare: requireFraction('leavingShare', config.leavingShare ?? 1),
-    transferDeadlineUs:
-      config.transferDeadlineUs === undefined
-        ? Number.POSITIVE_INFINITY
-        : requireInteger('transferDeadlineUs', config.transferDeadlineUs, 1),
-    eviction: resolvePolicy(config.eviction ?? defaultEviction),
-    owners: requireInteger('owners', config.owners ?? 1, 1, 2 ** 16),
-    sharedOwner: config.sharedOwner ?? -1,
-    thrashingWindowUs: requireInteger('thrashingWindowUs', config.thrashingWindowUs ?? 1000, 0),
-    chainedKeys: config.chainedKeys ?? true,
-    maxJobs: requireInteger('maxJobs', config.maxJobs ?? 16_384, 1, 2 ** 21),
-    useRates:
-      config.useHalfLifeUs === undefined
-        ? null
-        : useRates(requireInteger('useHalfLifeUs', config.useHalfLifeUs, 1)),
+    leavingShare: read.leavingShare,
+    transferDeadlineUs,
+    eviction: resolvePolicy(read.eviction),
+    owners: read.owners,
+    sharedOwner: read.sharedOwner,
+    thrashingWindowUs: read.thrashingWindowUs,
+    chainedKeys: read.chainedKeys,
+    maxJobs: read.maxJobs,
+    useRates: useHalfLifeUs === undefined ? null : useRates(useHalfLifeUs),
   };
 }
 
@@ -200,7 +204,7 @@ export function configuredTiers(config: TierSizes): TierName[] {
 /** @throws TKV_CONFIG where the top tier's policy is given twice */
 function offloadOf(config: ManagerConfig, tiers: readonly ResolvedTier[]): ResolvedOffload[] {
   const { offloadThreshold } = config;
-  const share = requireFraction('offloadThreshold', offloadThreshold ?? 1);
+  const share = offloadThreshold ?? 1;
   return tiers.map(({ tier }, position) => {
     const name = tierName(tier);
     const choice = config[name]?.offload;
@@ -221,20 +225,18 @@ function resolveTier(
   unitBytes: readonly number[],
 ): ResolvedTier {
   if (typeof size !== 'object' || size === null) {
-    throw configError(name, `is ${described(size)}`, `Give it ${name}.capacityBytes.`);
+    throw configError(name, `is ${described(size)}`, (named) => `Give it ${named(`${name}.capacityBytes`)}.`);
   }
-  requireOptions(size, tierSizeNames, name, 'TKV_CONFIG');
-  requireInteger(`${name}.capacityBytes`, size.capacityBytes, 0);
-  requireInteger(`${name}.landingBytes`, size.landingBytes ?? 0, 0);
-  const pages = Math.floor(size.capacityBytes / pageBytes);
+  const { capacityBytes, landingBytes, writeBudget } = tierSizes.read(size, name);
+  const pages = Math.floor(capacityBytes / pageBytes);
   if (pages === 0) {
     throw configError(
       `${name}.capacityBytes`,
-      `is ${size.capacityBytes}, less than one page of ${pageBytes} bytes`,
+      `is ${capacityBytes}, less than one page of ${pageBytes} bytes`,
       `Give ${name} at least ${pageBytes} bytes${isTop ? '' : ', or leave it out'}.`,
     );
   }
-  const landing = Math.ceil((size.landingBytes ?? 0) / pageBytes);
+  const landing = Math.ceil(landingBytes / pageBytes);
   const shape = poolShape(pages + landing, pageBytes, unitBytes);
   if (shape.slotLimit > 2 ** 30) {
     throw configError(
@@ -243,7 +245,6 @@ function resolveTier(
       'Use larger blocks or less capacity.',
     );
   }
-  const writeBudget = checkedBudget(name, size.writeBudget);
   const tier = tierNames.indexOf(name);
-  return { tier, shape, capacityBytes: pages * pageBytes, writeBudget };
+  return { tier, shape, capacityBytes: pages * pageBytes, writeBudget: checkedBudget(name, writeBudget) };
 }

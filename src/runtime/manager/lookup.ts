@@ -1,7 +1,7 @@
 /** What is cached of a chain of keys: found without changing or counting anything. */
 
-import { requireInteger, TierKVError } from '../errors.ts';
-import { described } from '../options.ts';
+import { described, requireInteger, TierKVError } from '../errors.ts';
+
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
 import {
@@ -20,6 +20,7 @@ import { fastestIncoming, fastestIncomingBelow } from './jobs.ts';
 import { isKept } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
+/** How much of a prompt the tiers hold, from its first block on. */
 export interface Match {
   /** Leading blocks that are ready or on their way, in any tier. */
   readonly blocks: number;
@@ -168,6 +169,7 @@ function tierItComesFrom(core: Core, sequence: Sequence, i: number): number {
 
 // A tier's books: where its slots are in their lives, and how full it is.
 
+/** How full a tier is, in bytes. */
 export interface TierUsage {
   readonly tier: Tier;
   /** What it may hold at rest. */
@@ -217,7 +219,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
 
 // What a lower tier has not of the tiers above it.
 
-/** See `KVManager.unsaved`. */
+/** See `ManagerInspect.unsaved`. */
 export function unsavedKeys(core: Core, tier: number): Uint32Array {
   const { replicas, contents, jobs } = core;
   const isListed = new Uint8Array(contents.rows);
@@ -314,6 +316,8 @@ export function describeRoute({ jobs, contents, replicas, config }: Core, row: n
   into.bytes = config.unitBytes[jobs.sizeClass[row]];
   into.keys = contents.keys;
   into.keyAt = jobs.content[row] === -1 ? -1 : 4 * jobs.content[row];
+  into.priority = jobs.priority[row] as JobPriority;
+  into.leaves = jobs.leaving[row] === 1;
 }
 
 /** What a copy brings is not sealed: it has no key and no digest. */
@@ -342,6 +346,7 @@ function place(core: Core, replica: number, generation: number): Place {
 
 // The blocks of a tier that may be moved to another one, with what is known of their use.
 
+/** One cached block as the manager knows it: key, size and the history of its uses. */
 export interface CachedBlock {
   /** Number of its content; used again once the content is gone. */
   readonly content: number;

@@ -7,16 +7,13 @@
  * A request's path: open -> load (what lower tiers hold), allocate (the rest) -> write -> seal -> release
  */
 
-import type { Digest } from '../digest.ts';
 import { requireInteger, TierKVError } from '../errors.ts';
 import type { Retention } from '../eviction/evictionPolicy.ts';
 import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
-import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, type JobRoute, JobState, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import type { SlotPool } from '../tables/slotPool.ts';
-import { Outcome, type Tier, TOP } from '../tier/tier.ts';
+import { Outcome, TOP } from '../tier/tier.ts';
 import {
   canBeCopied,
   cancelSpeculative,
@@ -36,14 +33,12 @@ import {
 } from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
 import { Core, type ManagerListener } from './core.ts';
-import type { Counters } from './counters.ts';
 import { drain } from './drain.ts';
-import { dump, type ManagerDump } from './dump.ts';
+import { ManagerInspect } from './inspect.ts';
 import { checkIntegrity } from './integrity.ts';
 import {
   bytesOfLoneLoad,
   detach,
-  fastestIncoming,
   finish,
   foundDamaged,
   loadEnded,
@@ -52,11 +47,8 @@ import {
 } from './jobs.ts';
 import {
   type BlockPlace,
-  type CachedBlocks,
-  cachedBlocks,
   describeRoute,
   describeTransfer,
-  loadEstimate,
   lookup,
   type Match,
   matchLength,
@@ -64,9 +56,6 @@ import {
   notWords,
   placeOf,
   requireKeys,
-  type TierUsage,
-  tierUsage,
-  unsavedKeys,
 } from './lookup.ts';
 import {
   type AdoptedBlock,
@@ -100,12 +89,6 @@ import {
   type SequenceId,
 } from './sequence.ts';
 import { visitCore } from './state.ts';
-
-/** What can be asked of a tier's slots and pages. */
-type PoolView = Pick<
-  SlotPool,
-  'shape' | 'takenSlots' | 'uncutPages' | 'pageOf' | 'takenOn' | 'freeOnCutPages' | 'pageToTake'
->;
 
 export interface Eviction {
   readonly evicted: number;
@@ -141,8 +124,14 @@ interface TableWish {
   readonly room: number;
 }
 
+/**
+ * Decides where each block of KV lies, which blocks leave a tier and what is moved. It moves no bytes and reads no
+ * clock.
+ */
 export class KVManager {
   readonly config: ResolvedConfig;
+  /** What it holds, where that lies and how full the tiers are. */
+  readonly inspect: ManagerInspect;
   readonly #core: Core;
   /** Contents of the leading blocks that the last match found. */
   #found: Int32Array = new Int32Array(64);
@@ -152,6 +141,7 @@ export class KVManager {
   constructor(config: ManagerConfig, sink: DecisionSink | null = null) {
     this.config = resolveConfig(config);
     this.#core = new Core(this.config, sink, config.tableMemory);
+    this.inspect = new ManagerInspect(this.#core);
   }
 
   // Lookups by key. They change and count nothing.
@@ -201,88 +191,6 @@ export class KVManager {
    */
   blockIds(keys: Uint32Array, count: number): number[] {
     return Array.from(this.#found.subarray(0, this.#match(keys, count)));
-  }
-
-  /** The key of a content that is ready or on its way, by its number. */
-  contentKey(content: number): Uint32Array {
-    return this.#core.contents.key(content);
-  }
-
-  /** Whose room the content takes: the owner who sealed it first. */
-  contentOwner(content: number): number {
-    return this.#core.contents.owner[content];
-  }
-
-  /** Tokens of the content. */
-  contentTokens(content: number): number {
-    return this.#core.contents.tokens[content];
-  }
-
-  /** Tokens of the block that the job in this row brings; 0 for a job without a content. */
-  jobTokens(row: number): number {
-    const content = this.#core.jobs.content[row];
-    return content === -1 ? 0 : this.#core.contents.tokens[content];
-  }
-
-  /** Contents and replicas that there can be at once: their numbers are below. */
-  get tableSizes(): { readonly contents: number; readonly replicas: number; readonly jobs: number } {
-    const { contents, replicas, config } = this.#core;
-    return { contents: contents.capacity, replicas: replicas.size, jobs: config.maxJobs };
-  }
-
-  /** The content of the slot in the tier at `position`, -1 where lookups find none there. */
-  contentIn(position: number, slot: number): number {
-    const { replicas } = this.#core;
-    const replica = replicas.base[position] + slot;
-    return replicas.state[replica] === ReplicaState.READY ? replicas.content[replica] : -1;
-  }
-
-  /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
-  locate(key: Uint32Array): BlockPlace | undefined {
-    const content = this.#core.contents.index.find(key, 0);
-    const replica = content === -1 ? -1 : this.#core.fastestReady(content, TOP);
-    return replica === -1 ? undefined : placeOf(this.#core, replica);
-  }
-
-  /** The digest that the block with this key must have; undefined for one that is not known or not sealed. */
-  digestOf(key: Uint32Array): Digest | undefined {
-    const { contents } = this.#core;
-    const content = contents.index.find(key, 0);
-    return content === -1 || contents.sealed[content] === 0 ? undefined : contents.digest(content);
-  }
-
-  /**
-   * Blocks of the tier at `position` that no sequence holds and no faster tier has: they may be moved away.
-   * Looks at `slots` slots from `fromSlot` on, and goes on at slot 0 after the last one.
-   */
-  cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
-    return cachedBlocks(this.#core, position, fromSlot, slots);
-  }
-
-  /**
-   * Keys, four words each, of what tiers above `position` hold, or await, and that tier has not: held blocks first, then
-   * those used last, each behind the block before it in its chain.
-   */
-  unsaved(position: number): Uint32Array {
-    return unsavedKeys(this.#core, position);
-  }
-
-  /** The fastest tier that a job is bringing the block with this key into; -1 for none. */
-  arrivingIn(key: Uint32Array): number {
-    const content = this.#core.contents.index.find(key, 0);
-    return content === -1 ? -1 : fastestIncoming(this.#core, content);
-  }
-
-  /**
-   * Whether a block with this number of tokens was ever sealed or adopted: if not, a key for one finds nothing.
-   */
-  hasHadBlocksOf(tokens: number): boolean {
-    return this.#core.tokenCounts.includes(tokens);
-  }
-
-  /** Whether no cached block lacks its prefix, so that lookups need not walk. */
-  get prefixesAreWhole(): boolean {
-    return this.#core.contents.holes === 0;
   }
 
   /**
@@ -343,11 +251,6 @@ export class KVManager {
     return (units - this.#heldAlready(found)) * this.#core.unitBytes(sizeClass);
   }
 
-  /** Bytes of speculative loads into HBM, whose room the owner's sequences may take. */
-  speculativeBytes(owner = 0): number {
-    return speculativeBytes(this.#core, owner);
-  }
-
   /** Of the blocks just matched, those in HBM that sequences hold anyway. @param given up by the one that holds them */
   #heldAlready(matched: number, given?: ReadonlySet<number>): number {
     const core = this.#core;
@@ -360,62 +263,6 @@ export class KVManager {
   }
 
   // Figures of the tiers, the owners and the links.
-
-  get tiers(): readonly Tier[] {
-    return this.config.tiers.map((tier) => tier.tier);
-  }
-
-  get counters(): Readonly<Counters> {
-    return this.#core.counters;
-  }
-
-  /** The time of the last call, in microseconds. */
-  get nowUs(): number {
-    return this.#core.nowUs;
-  }
-
-  usage(position: number): TierUsage {
-    return tierUsage(this.#core, position);
-  }
-
-  /** The slots and pages of the tier at `position`. */
-  pool(position: number): PoolView {
-    return this.#core.pools[position];
-  }
-
-  /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
-  ownedBytes(owner: number, position: number): number {
-    return this.#core.ownedBytes[owner * this.#core.tiers + position];
-  }
-
-  /** The owner's quota of the tier at `position`, null where it has none. */
-  quotaBytes(owner: number, position: number): number | null {
-    return this.#core.quotas?.quotaBytes(owner, position) ?? null;
-  }
-
-  /** Cached bytes of the tier at `position` that may not be evicted for this owner: quotas of others. */
-  protectedBytes(owner: number, position: number): number {
-    return this.#core.quotas?.protectedFrom(owner, position) ?? 0;
-  }
-
-  /** Whether cached blocks of `other` in the tier at `position` may be evicted for `owner`. */
-  mayTakeFrom(other: number, owner: number, position: number): boolean {
-    return this.#core.quotas?.mayTakeFrom(other, owner, position) ?? true;
-  }
-
-  /**
-   * How long loads of the sequence's blocks [from, to) would take now, by those of the last while; undefined
-   * when none is below HBM or on its way.
-   */
-  loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
-    this.requireOwn(sequence);
-    return loadEstimate(this.#core, sequence, from, to, nowUs);
-  }
-
-  /** How long loads from the tier at `position`, below HBM, would take now. */
-  linkEstimate(position: number, nowUs: number): LoadEstimate {
-    return this.#core.links[position].estimate(nowUs);
-  }
 
   // Blocks of a sequence: what it may read or write now.
 
@@ -445,16 +292,6 @@ export class KVManager {
     }
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new SealingBlock(slot, generation, sizeClass);
-  }
-
-  /**
-   * Where the bytes of the sequence's block are held, whatever state it is in; undefined while it has no
-   * slot.
-   */
-  place(sequence: Sequence, i: number): BlockPlace | undefined {
-    this.requireOwn(sequence);
-    const replica = i < sequence.length ? sequence.replica[i] : -1;
-    return replica === -1 ? undefined : placeOf(this.#core, replica);
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
@@ -1090,24 +927,6 @@ export class KVManager {
     return loss;
   }
 
-  /** Jobs that the driver has or will be given: 0 when everything has come to rest. */
-  get jobsInFlight(): number {
-    return this.#core.jobs.count;
-  }
-
-  /** Of these, jobs past their deadline: they may never end, and keep their slots until they do. */
-  get jobsOverdue(): number {
-    return this.#core.jobs.overdueCount;
-  }
-
-  /**
-   * When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it
-   * then.
-   */
-  get nextDeadlineUs(): number {
-    return this.#core.deadlines.nextUs;
-  }
-
   /**
    * The engine begins or ends to compute: loads that wait for kernels do not count as slow. It changes
    * estimates only, so the log leaves it out.
@@ -1142,23 +961,6 @@ export class KVManager {
     return this.#core.openings;
   }
 
-  get openSequences(): number {
-    return this.#core.sequences.size;
-  }
-
-  /** The open sequence with the id: for the caller of `visitState`, which restores sequences. */
-  sequence(id: SequenceId): Sequence | undefined {
-    return this.#core.sequences.get(id);
-  }
-
-  /**
-   * How often blocks of sequences have lost their bytes so far: a load or a seal that failed, a tier that was
-   * lost. While it stays as it was, so does `disturbances` of every sequence.
-   */
-  get disturbances(): number {
-    return this.#core.disturbances;
-  }
-
   /** Saves or restores all state between two calls. Listener and log stay as they are. */
   visitState(visitor: StateVisitor): void {
     visitCore(this.#core, visitor);
@@ -1166,11 +968,6 @@ export class KVManager {
 
   checkIntegrity(): void {
     checkIntegrity(this.#core);
-  }
-
-  /** The whole state as plain data, for debuggers and model checkers. Walks everything. */
-  dump(): ManagerDump {
-    return dump(this.#core);
   }
 
   // Steps that every input takes.

@@ -11,9 +11,10 @@
  * it and the write budget allows it.
  */
 
-import { configError, nearestName, requireFinite, requireFraction, requireInteger } from '../errors.ts';
+import { configError, nearestName, requireFraction, requireInteger } from '../errors.ts';
 import { requireChoice } from '../eviction/registry.ts';
-import { optionNames, requireOptions } from '../options.ts';
+import * as is from '../kinds.ts';
+import { type Kinds, optionTable } from '../options.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import type { JobId, JobTable } from '../tables/jobTable.ts';
 import { JobQueue } from '../tier/driver.ts';
@@ -188,10 +189,13 @@ export interface WriteBudgetConfig {
   readonly bytesPerSecond?: number;
 }
 
-const writeBudgetConfigNames: readonly string[] = optionNames<WriteBudgetConfig>({
-  bytesPerByteRead: true,
-  bytesPerSecond: true,
-});
+const writeBudgets = optionTable(
+  {
+    bytesPerByteRead: is.finite(),
+    bytesPerSecond: is.optional(is.finite()),
+  } satisfies Kinds<WriteBudgetConfig>,
+  'TKV_CONFIG',
+);
 
 export class WriteBudget {
   readonly #bytesPerByteRead: number;
@@ -236,9 +240,5 @@ export function checkedBudget(
   tier: string,
   budget: WriteBudgetConfig | undefined,
 ): WriteBudgetConfig | undefined {
-  if (budget === undefined) return undefined;
-  requireOptions(budget, writeBudgetConfigNames, `${tier}.writeBudget`, 'TKV_CONFIG');
-  requireFinite(`${tier}.writeBudget.bytesPerByteRead`, budget.bytesPerByteRead);
-  requireFinite(`${tier}.writeBudget.bytesPerSecond`, budget.bytesPerSecond ?? 0);
-  return budget;
+  return budget === undefined ? undefined : writeBudgets.read(budget, `${tier}.writeBudget`);
 }

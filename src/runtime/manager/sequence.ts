@@ -9,9 +9,9 @@
  */
 
 import { type CodeName, codeNames } from '../codes.ts';
-import { TierKVError } from '../errors.ts';
+import { described, TierKVError } from '../errors.ts';
 import type { Retention, Visit } from '../eviction/evictionPolicy.ts';
-import { described } from '../options.ts';
+
 import type { StateVisitor } from '../snapshot.ts';
 import { Outcome } from '../tier/tier.ts';
 
@@ -30,6 +30,7 @@ export const Entry = {
 export type Entry = (typeof Entry)[keyof typeof Entry];
 export const entryNames: readonly CodeName<typeof Entry>[] = codeNames(Entry);
 
+/** A sequence of a manager: the blocks that it holds, in order. */
 export class Sequence {
   readonly id: SequenceId;
   /** Blocks whose content was found, ready or on its way, when the sequence was opened. */

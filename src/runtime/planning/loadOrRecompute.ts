@@ -12,8 +12,9 @@
  */
 
 import { requireFinite, requireInteger, requirePositive } from '../errors.ts';
+import * as is from '../kinds.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
-import { requireShapes } from '../options.ts';
+import { checkInputs } from '../options.ts';
 
 export interface ComputeEstimate {
   /** Microseconds that each token costs, wherever it stands. */
@@ -59,7 +60,7 @@ export interface LoadPlan {
  * @throws TKV_CONFIG naming the estimate that is out of range
  */
 export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
-  requireShapes({ left, compute, load }, { left: 'object', compute: 'object', load: 'object' });
+  checkInputs({ left, compute, load }, { left: is.object(), compute: is.object(), load: is.object() });
   return fastestMixture(left, compute, load);
 }
 
@@ -178,9 +179,9 @@ export function nextPart(
   compute: ComputeEstimate | undefined,
   load: LoadEstimate | undefined,
 ): TwoEndedPart {
-  requireShapes(
+  checkInputs(
     { prefix, computedTokens },
-    { prefix: { blocks: 'number', blockTokens: 'number' }, computedTokens: 'number' },
+    { prefix: is.fields({ blocks: is.number(), blockTokens: is.number() }), computedTokens: is.number() },
   );
   return partOf(prefix, computedTokens, compute, load);
 }

@@ -314,8 +314,12 @@ export interface JobRoute {
   /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
   keys: Uint32Array;
   keyAt: number;
+  priority: JobPriority;
+  /** Whether the source was evicted, and gives its slot up when the bytes have arrived. */
+  leaves: boolean;
 }
 
+/** One transfer that the manager asked for: what goes from where to where. */
 export interface Transfer {
   readonly job: JobId;
   /**
@@ -342,6 +346,7 @@ export interface Transfer {
   readonly deadlineUs: number;
 }
 
+/** A slot of a tier, with the generation that names its present content. */
 export interface Place {
   readonly tier: Tier;
   readonly slot: number;

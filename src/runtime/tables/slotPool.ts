@@ -302,6 +302,7 @@ export class SlotPool {
 //     | slot 0                      | s 4   | s 5   | s 6   | s 7   |                             |
 //     +-----------------------------+-------+-------+-------+-------+-----------------------------+
 
+/** How the memory of a tier is cut in pages and slots. */
 export interface PoolShape {
   readonly pageBytes: number;
   readonly pages: number;

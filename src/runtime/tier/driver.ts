@@ -32,6 +32,7 @@ export interface IssuedJobs {
   route(job: JobId, into: JobRoute): void;
 }
 
+/** Carries out transfers, and reports how each ended. It decides nothing. */
 export interface TransferDriver {
   /** The driver's clock, in integer microseconds; never goes back. */
   nowUs(): number;
@@ -77,6 +78,7 @@ export interface JobSource extends IssuedJobs {
   complete(job: JobId, outcome: Outcome, nowUs: number, digestLo?: number, digestHi?: number): void;
 }
 
+/** Takes the jobs of a manager to its driver, and the ends back. */
 export class JobCarrier {
   readonly #jobs: JobSource;
   readonly #driver: TransferDriver;

@@ -5,7 +5,8 @@
 
 import { type CodeName, codeNames } from '../codes.ts';
 import { configError } from '../errors.ts';
-import { requireShapes } from '../options.ts';
+import * as is from '../kinds.ts';
+import { checkInputs } from '../options.ts';
 
 /**
  * The registration of names, from the fastest tier to the slowest, each with the title that people read. A tier of an
@@ -18,6 +19,7 @@ export interface TierTitles {
   remote: 'Remote';
 }
 
+/** The name of a tier in a configuration, such as `ddr`. */
 export type TierName = Extract<keyof TierTitles, string>;
 
 const titles: Record<string, string> = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe', remote: 'Remote' };
@@ -45,7 +47,7 @@ export const TOP = 0;
  * @returns its number
  */
 export function addTierName(name: TierName, title: string = name): Tier {
-  requireShapes({ name, title }, { name: 'text', title: 'text?' });
+  checkInputs({ name, title }, { name: is.text(), title: is.optional(is.text()) });
   if (!/^[a-z][a-z0-9]*$/.test(name)) {
     throw configError('name', `is ${JSON.stringify(name)}`, 'Use small letters and digits, a letter first.');
   }

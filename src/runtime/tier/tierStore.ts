@@ -22,6 +22,7 @@ import { invariant } from '../errors.ts';
 import type { PoolShape } from '../tables/slotPool.ts';
 import { Outcome, type Tier } from './tier.ts';
 
+/** One slot of a call on a store: its place, its key, its digest and its bytes. */
 export interface StoreItem {
   readonly slot: number;
   readonly sizeClass: number;
@@ -54,6 +55,7 @@ export interface StoreItem {
 /** Called with the result of item `index` of a call. */
 export type ItemEnded = (index: number, result: StoreResult) => void;
 
+/** How one item of a call on a store ended. */
 export interface StoreResult {
   readonly outcome: Outcome;
   /** Why it was not `loaded`, for humans. Empty otherwise. */
@@ -65,6 +67,7 @@ export interface StoreResult {
   readonly isStale?: true;
 }
 
+/** The store of one tier: it reads and writes whole slots, and checks their digests. */
 export interface TierStore extends AsyncDisposable {
   readonly tier: Tier;
   readonly capacityBytes: number;
@@ -152,16 +155,20 @@ export interface SealResult extends StoreResult {
 /** The place of an item; `bytes` and `digest` do not matter to the ledger. */
 export type SlotPlace = Pick<StoreItem, 'slot' | 'sizeClass' | 'generation'>;
 
+/** The result of an item whose bytes are in place. */
 export const loaded: StoreResult = { outcome: Outcome.LOADED, reason: '' };
 
+/** The result of an item that the store did not take. */
 export function refused(reason: string): StoreResult {
   return { outcome: Outcome.REFUSED, reason };
 }
 
+/** The result of an item whose bytes are not the bytes once written. */
 export function corrupt(reason: string): StoreResult {
   return { outcome: Outcome.CORRUPT, reason };
 }
 
+/** Tells a store which generation lies in each slot, and refuses stale places. */
 export class SlotLedger {
   readonly shape: PoolShape;
   #generations: Uint32Array = new Uint32Array(0);

@@ -12,7 +12,8 @@
  *     {"type": "response.failed"}, "status": "failed"        the Responses API
  *
  * A stream is whole where `[DONE]` has come, or the reasons for which all its choices ended. Servers write JSON with spaces or
- * without, and some give a reason in each event.
+ * without, and some give a reason in each event. A reason that is neither a failure nor a known end is told: whether the answer
+ * is what was asked for is not known.
  */
 
 /** Bytes of an answer that does not stream that are looked at. */
@@ -30,6 +31,12 @@ interface SaidFailure {
 /** Reasons for which a choice ended that are no end of an answer. */
 const failedReasons =
   /^(abort(ed)?|error.*|fail(ed|ure)?|cancel(l?ed)?|timeout|timed_out|insufficient_system_resource|preempted)$/i;
+
+/** Reasons for which an answer is at its end, of OpenAI's API, the servers named above, Anthropic's, Gemini's, Mistral's and Cohere's. */
+const knownEnds =
+  /^(stop|length|tool_?calls?|function_call|content_filter|eos(_token)?|stop_(sequence|words?|token)|end_(turn|id)|max_tokens|model_length|model_context_window_exceeded|tool_use|pause_turn|refusal|repetition|safety|recitation|complete)$/i;
+/** Letters of a reason that are told. */
+const REASON_LETTERS = 40;
 
 /** An event that has more to say than a token. */
 const saysMore =
@@ -53,6 +60,7 @@ export class AnswerMeter {
   #events = 0;
   #usage: { completion: number; prompt: number; cached: number } | undefined;
   #failure: SaidFailure | undefined;
+  #unknownEnd = '';
 
   /**
    * @param choices that were asked for
@@ -62,6 +70,11 @@ export class AnswerMeter {
     this.#streams = streams;
     this.#choices = choices;
     this.#token = token;
+  }
+
+  /** A reason for which the answer ended that is not known; '' for none. */
+  get unknownEnd(): string {
+    return this.#unknownEnd;
   }
 
   /** What the server says went wrong, in the place of an answer or behind a part of one; undefined for nothing. */
@@ -187,7 +200,9 @@ export class AnswerMeter {
       typeof reason === 'object' && reason !== null ? (reason as { type?: unknown }).type : reason;
     if (typeof named !== 'string' || named === '') return;
     this.#ended.add(index ?? at);
-    if (failedReasons.test(named)) this.#failed(`the answer ended with the reason ${named.slice(0, 40)}`);
+    const shown = named.slice(0, REASON_LETTERS);
+    if (failedReasons.test(named)) this.#failed(`the answer ended with the reason ${shown}`);
+    else if (!knownEnds.test(named)) this.#unknownEnd ||= shown;
   }
 
   #failed(error: unknown): void {

@@ -9,9 +9,10 @@ import type { CacheBook } from './blockNews.ts';
 import type { KVEventSubscription } from './events/index.ts';
 import type { ReportRecord, RoutableWhy } from './records.ts';
 import { type BackendMetrics, METRICS_BYTES_MOST } from './reports.ts';
-import { Beginnings, ServerStanding } from './standing.ts';
+import { Beginnings, type HeldAttempt, ServerStanding } from './standing.ts';
 import { type BackendRole, backendRoles } from './twoLegs.ts';
 
+/** One server behind a gateway. */
 export interface BackendConfig {
   /** `http://host:port`, or https, perhaps with a path before `/v1`. */
   readonly url: string;
@@ -45,8 +46,10 @@ export class Backend {
   isDraining = false;
   readonly standing: ServerStanding = new ServerStanding();
   readonly beginnings: Beginnings = new Beginnings();
-  /** Whether the one request of its trial is there. */
-  isBeingTried = false;
+  /** Since when it is known to be silent, in milliseconds of the running clock; Infinity while it says anything. */
+  silentMs: number = Infinity;
+  /** The one request of its trial, while it is there. */
+  tried: HeldAttempt | undefined;
   /** What the decisions were told of it. */
   toldRoutable = false;
   /** Since when it is down, in milliseconds of the running clock. */
@@ -127,7 +130,7 @@ export class Backend {
     if (!this.isUp) return 'down';
     if (this.isDraining) return 'draining';
     if (this.standing.state === 'ejected') return 'ejected';
-    return this.standing.state === 'onTrial' && this.isBeingTried ? 'onTrial' : undefined;
+    return this.standing.state === 'onTrial' && this.tried !== undefined ? 'onTrial' : undefined;
   }
 
   /** Whether new requests may go there. */

@@ -50,8 +50,8 @@ interface PollConfig {
 const FAILURES_DOWN = 2;
 /** Polls between two questions for the metrics of a server that had none. */
 const POLLS_WITHOUT_METRICS = 20;
-/** How long a server must have been down, and silent, before what it holds is asked for elsewhere. */
-const HELD_MS_DOWN = 5000;
+/** How long a server must have been down, or known to be silent, before what it holds is asked for elsewhere. */
+const HELD_MS_MOST = 5000;
 /** Between two looks at who is silent, who is to be tried again. */
 const WATCH_MS = 250;
 
@@ -187,7 +187,7 @@ export class BackendPool {
     backend.inFlight++;
     backend.beginnings.attempts.add(attempt);
     if (backend.standing.state === 'onTrial') {
-      backend.isBeingTried = true;
+      backend.tried = attempt;
       this.#tellRoutable(backend);
     }
     return attempt;
@@ -196,13 +196,14 @@ export class BackendPool {
   /** A byte of its answer came. */
   heard(backend: Backend, attempt: HeldAttempt): void {
     backend.beginnings.heard(attempt, runningClock.nowMs());
+    backend.silentMs = Infinity;
   }
 
   /** It has ended. @param isGood whether the server did what was asked; undefined where the client left */
   end(backend: Backend, attempt: HeldAttempt, isGood: boolean | undefined): void {
     if (!backend.beginnings.attempts.delete(attempt)) return;
     backend.inFlight--;
-    backend.isBeingTried = false;
+    if (backend.tried === attempt) backend.tried = undefined;
     const isPatienceOver =
       isGood === undefined &&
       backend.beginnings.hasWaited(attempt, this.#beginningsOfOthers(backend), runningClock.nowMs());
@@ -250,30 +251,41 @@ export class BackendPool {
       const { standing, beginnings } = backend;
       if (standing.dueMs <= nowMs && backend.isUp) {
         standing.tryAgain(nowMs);
+        backend.tried = undefined;
         this.#tellRoutable(backend);
       }
       const others = this.others(backend);
       if (backend.isUp && standing.state !== 'ejected') {
-        const isTried = standing.state === 'onTrial' && backend.isBeingTried;
+        const isTried = standing.state === 'onTrial' && backend.tried !== undefined;
         const known = this.#beginningsOfOthers(backend);
         const isSilent = beginnings.isSilent(known, nowMs, standing.sinceMs, isTried ? 1 : undefined);
         if (isSilent) this.#silent(backend);
       }
-      if (backend.isUp || others.length === 0 || nowMs - backend.downMs < HELD_MS_DOWN) continue;
-      for (const attempt of [...beginnings.attempts]) {
-        if (Math.max(attempt.sentMs, attempt.heardMs) < backend.downMs) attempt.giveUp('the server is down');
+      if (others.length === 0) continue;
+      if (!backend.isUp && nowMs - backend.downMs >= HELD_MS_MOST) {
+        for (const attempt of [...beginnings.attempts]) {
+          if (Math.max(attempt.sentMs, attempt.heardMs) < backend.downMs)
+            attempt.giveUp('the server is down');
+        }
       }
+      if (nowMs - backend.silentMs >= HELD_MS_MOST) this.#giveUpUnheard(backend, backend.silentMs);
     }
   }
 
-  /** It says nothing. Where it said nothing to the request of its trial either, it is hung: what it holds is asked for elsewhere. */
+  /** It says nothing, and gets nothing. Where it said nothing to the request of its trial either, it is hung. */
   #silent(backend: Backend): void {
-    const { standing, beginnings } = backend;
-    const wasTried = standing.state === 'onTrial';
+    const wasTried = backend.standing.state === 'onTrial';
     this.#eject(backend, 'it does not answer');
-    if (!wasTried || standing.state !== 'ejected') return;
+    if (backend.standing.state !== 'ejected') return;
+    backend.silentMs = Math.min(backend.silentMs, backend.standing.sinceMs);
+    if (wasTried) this.#giveUpUnheard(backend, Infinity);
+  }
+
+  /** What it was sent before then, and has not begun to answer, is asked for elsewhere. */
+  #giveUpUnheard({ beginnings }: Backend, beforeMs: number): void {
     for (const attempt of [...beginnings.attempts]) {
-      if (attempt.heardMs === -1) attempt.giveUp('the server does not answer');
+      const isUnheard = attempt.heardMs === -1 && attempt.sentMs < beforeMs;
+      if (isUnheard) attempt.giveUp('the server does not answer');
     }
   }
 
@@ -414,6 +426,7 @@ export class BackendPool {
     backend.state = 'up';
     backend.downMs = Infinity;
     backend.standing.restore(runningClock.nowMs());
+    backend.silentMs = Infinity;
     backend.report = undefined;
     this.#tell({
       in: 'backend',

@@ -5,6 +5,7 @@
  */
 
 import type { KVBlocksStored, KVEvent } from './events/index.ts';
+import { FULL_LAYERS } from './events/wire.ts';
 import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
 import { type GatewayInput, keysText, type Untimed } from './records.ts';
 
@@ -18,9 +19,6 @@ const tierOfMedium: ReadonlyMap<string, number> = new Map([
   ['DISK', 2],
   ['STORAGE', 2],
 ]);
-
-/** What vLLM calls layers that attend to all tokens. */
-const FULL_LAYERS = 'full_attention';
 
 interface KnownBlock {
   readonly key: Uint8Array;

@@ -1,8 +1,9 @@
 /** What a gateway is opened with: its backends, its policies, its limits, and where it writes what happened. */
 
 import type { PolicyBundle } from '../../policy/evolve/bundle/policyBundle.ts';
-import { configError, requireInteger } from '../../runtime/errors.ts';
-import { described, optionNames, requireFlag, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { configError, described, requireInteger } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFlag, requireOptions } from '../../runtime/options.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../../sim/control/plane.ts';
@@ -10,6 +11,7 @@ import type { AnswerLimits } from './answers.ts';
 import type { BackendConfig } from './backend.ts';
 import type { GatewayPlan, ShadowPlan } from './plan.ts';
 
+/** Bounds of a gateway: bytes, open requests, retries and times. */
 export interface GatewayLimits extends AnswerLimits {
   /** Bytes of a request's body, and of its head. */
   readonly bodyBytes: number;
@@ -41,6 +43,7 @@ export const defaultLimits: GatewayLimits = {
   clientMs: 60_000,
 };
 
+/** What a `Gateway` is opened with: servers, policies, limits and tenants. */
 export interface GatewayConfig {
   readonly backends: readonly BackendConfig[];
   /** Policies; what they leave out `control` decides. */
@@ -153,24 +156,24 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     const most = name.endsWith('Ms') ? DAY_MS : 2 ** 40;
     requireInteger(`limits.${name}`, value, name === 'retries' || name === 'graceMs' ? 0 : 1, most);
   }
-  requireShapes(config, {
-    backends: [{ url: 'text' }],
-    policy: 'object?',
-    shadows: 'array?',
-    control: 'object?',
-    queue: 'object?',
-    host: 'name?',
-    operatorHost: 'name?',
-    forwardHeaders: 'array?',
-    backendBlocks: 'array?',
-    tokenizer: 'name?',
-    keySecret: 'bytes?',
-    tenants: 'map?',
-    adminKey: 'name?',
-    seed: 'bigint?',
-    log: 'name?',
-    trace: 'name?',
-    noted: 'function?',
+  checkInputs(config, {
+    backends: is.list(is.fields({ url: is.text() })),
+    policy: is.optional(is.object()),
+    shadows: is.optional(is.array()),
+    control: is.optional(is.object()),
+    queue: is.optional(is.object()),
+    host: is.optional(is.name()),
+    operatorHost: is.optional(is.name()),
+    forwardHeaders: is.optional(is.array()),
+    backendBlocks: is.optional(is.array()),
+    tokenizer: is.optional(is.name()),
+    keySecret: is.optional(is.bytes()),
+    tenants: is.optional(is.map()),
+    adminKey: is.optional(is.name()),
+    seed: is.optional(is.bigint()),
+    log: is.optional(is.name()),
+    trace: is.optional(is.name()),
+    noted: is.optional(is.func()),
   });
   requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
   requireFlag(config.tenantsApart, 'tenantsApart', 'TKV_CONFIG');

@@ -10,7 +10,8 @@ import type { PolicyBundle } from '../../policy/evolve/bundle/policyBundle.ts';
 import { readBundle } from '../../policy/evolve/bundle/readBundle.ts';
 import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { checkControl } from '../../sim/control/plane.ts';
 import { GatewayCore } from './core.ts';
 import { partsOf } from './lineFile.ts';
@@ -228,7 +229,7 @@ async function boundOf(plan: GatewayPlan, path: string): Promise<BoundPlan> {
  * @throws TKV_INPUT for a file that is not a log; TKV_CONFIG for a plan that cannot be made
  */
 export async function replayLog(path: string): Promise<ReplayResult> {
-  requireShapes({ path }, { path: 'name' });
+  checkInputs({ path }, { path: is.name() });
   const opened = openLog(path);
   const bound: BoundPlan = await boundOf(opened.header.plan, path);
   const again: string[] = [];

@@ -10,9 +10,9 @@
  *     routing     least-loaded
  */
 
-import type { BoundBundle } from '../../policy/evolve/binding/bind.ts';
 import { PolicyError } from '../../policy/sandbox/program.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
+import type { BoundPolicies } from '../../sim/build/built.ts';
 import { type AdmissionPolicy, admissionPolicies } from '../../sim/control/admission.ts';
 import type { MadePolicies } from '../../sim/control/plane.ts';
 import type {
@@ -50,7 +50,7 @@ interface PolicyFailure {
 type TellFailure = (failure: PolicyFailure) => void;
 
 /** The policies of a bundle, each with its rule behind it. `tell` is called for each decision that the rule took. */
-export function withFallbacks({ policies }: BoundBundle, tell: TellFailure): MadePolicies {
+export function withFallbacks({ policies }: BoundPolicies, tell: TellFailure): MadePolicies {
   const { admission, priority, routing } = policies;
   return {
     ...(admission && {

@@ -2,7 +2,8 @@
 
 import { readText } from '../../io/files/inputs.ts';
 import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { readControl } from '../../sim/build/deployment.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
@@ -13,7 +14,7 @@ import { readYaml } from '../../sim/description/fields.ts';
  * @throws TKV_INPUT naming file and line, and never a key
  */
 export function readTenants(path: string): ReadonlyMap<string, string> {
-  requireShapes({ path }, { path: 'name' });
+  checkInputs({ path }, { path: is.name() });
   const tenants = new Map<string, string>();
   for (const [i, line] of readText(path).split('\n').entries()) {
     const text = line.trim();
@@ -36,7 +37,7 @@ export function readTenants(path: string): ReadonlyMap<string, string> {
 
 /** A key or a secret: the first line of a file. @param field the option that names the file */
 export function readSecret(path: string, field: string): string {
-  requireShapes({ path, field }, { path: 'name', field: 'text' });
+  checkInputs({ path, field }, { path: is.name(), field: is.text() });
   const [line] = readText(path).split('\n');
   if (line.trim() !== '') return line.trim();
   throw configError(field, `names ${path}, whose first line is empty`, 'Write the key there.');
@@ -44,7 +45,7 @@ export function readSecret(path: string, field: string): string {
 
 /** A secret of 16 to 32 bytes in hexadecimal digits. */
 export function readKeySecret(path: string, field: string): Uint8Array {
-  requireShapes({ path, field }, { path: 'name', field: 'text' });
+  checkInputs({ path, field }, { path: is.name(), field: is.text() });
   const text = readSecret(path, field);
   if (/^([0-9a-f]{2}){16,32}$/i.test(text)) return Buffer.from(text, 'hex');
   throw configError(
@@ -70,7 +71,7 @@ export function readControlFile(path: string): {
   readonly control: Partial<ControlConfig>;
   readonly queue: GatewayTiming | undefined;
 } {
-  requireShapes({ path }, { path: 'name' });
+  checkInputs({ path }, { path: is.name() });
   const root = readYaml(readText(path), path);
   requireControl(root.keys(), path);
   const hasSignals = root.section('control')?.has('signals') === true;

@@ -8,7 +8,8 @@ import { randomBytes } from 'node:crypto';
 import { operatorPortOf } from '../../observe/dashboard/operatorAccess.ts';
 import { type MeasuredMetric, measuredOf } from '../../observe/metrics/metric.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { BackendPool } from './backends.ts';
 import { type FoundTemplate, findChatTemplate } from './chatPrompts.ts';
 import {
@@ -36,9 +37,16 @@ const saltsMissed =
   'servers name all their blocks by a salt, as where they keep tenants apart, and requests name none: no prompt finds a ' +
   'block of KV events. Give --tenants FILE with the API keys of the tenants, or let clients send cache_salt';
 
+/** Reasons for the end of an answer that are counted by name: a server may make up any number. */
+const UNKNOWN_ENDS_MOST = 16;
+
+const unknownEndsNote = (reasons: Iterable<string>): string =>
+  `servers end answers for reasons that are not known here (${[...reasons].join(', ')}): these answers count as completed`;
+
 /** Bytes of a part of log or trace: some million requests. */
 const PART_BYTES = 2 ** 30;
 
+/** An OpenAI-compatible gateway before real servers, with the control plane of the simulator. */
 export class Gateway implements ServedGateway, AsyncDisposable {
   readonly pool: BackendPool;
   readonly cutter: PromptCutter;
@@ -60,6 +68,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     prefills: 0,
     prefillsFailed: 0,
     fallbacks: new Map(),
+    unknownEnds: new Map(),
     refused: new Map(),
   };
   /** Undefined without a tokenizer. */
@@ -119,7 +128,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
    * that cannot be had
    */
   static async open(config: GatewayConfig): Promise<Gateway> {
-    requireShapes({ config }, { config: { backends: 'array' } });
+    checkInputs({ config }, { config: is.fields({ backends: is.array() }) });
     const checked = checkGateway(config);
     const bound = await bindPlan(checked.plan);
     const gateway = new Gateway(checked, (emit) => new GatewayCore(bound, emit));
@@ -282,7 +291,17 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   /** Counts what became of a request, and writes it. */
   record(record: TracedRequest): void {
     this.measures.see(record);
+    this.#countEnd(record.unknownEnd);
     this.#trace?.add(traceLine(record, this.checked.plan.blockTokens));
+  }
+
+  #countEnd(reason: string): void {
+    if (reason === '') return;
+    const { unknownEnds } = this.counts;
+    const isFirst = unknownEnds.size === 0;
+    const isNamed = unknownEnds.has(reason) || unknownEnds.size < UNKNOWN_ENDS_MOST;
+    countMore(unknownEnds, isNamed ? reason : 'other');
+    if (isFirst) this.checked.config.noted?.(unknownEndsNote(unknownEnds.keys()));
   }
 
   /** What the operator should know of these policies here, a line each. */
@@ -309,6 +328,8 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       );
     }
     if (this.cutter.salts.areMissed) notes.push(saltsMissed);
+    const { unknownEnds } = this.counts;
+    if (unknownEnds.size > 0) notes.push(unknownEndsNote(unknownEnds.keys()));
     for (const { id, metrics } of this.pool.backends) {
       const blockTokens = metrics?.blockTokens ?? 0;
       if (blockTokens === 0 || blockTokens === plan.blockTokens) continue;

@@ -6,6 +6,7 @@ export { defaultLimits, type GatewayConfig, type GatewayLimits } from './config.
 export { type LogDifference, type LogHeader, type ReplayResult, replayLog } from './decisionLog.ts';
 export { readControlFile, readKeySecret, readSecret, readTenants } from './files.ts';
 export { Gateway } from './gateway.ts';
+export { gatewayMetrics } from './gatewayMetrics.ts';
 export type { GatewayPlan, ShadowPlan } from './plan.ts';
 export type { ShadowTally } from './shadowCounts.ts';
 export { compareShadows, type ShadowReport, type ShadowTrial } from './shadows.ts';

@@ -124,7 +124,7 @@ export class Passage {
     } finally {
       this.#cancelTimer();
       this.#response.off('close', onClose);
-      this.#leave();
+      this.#end('dropped', 0); // nothing is left behind, whatever way it ended
       this.#gateway.forget(this.#number);
     }
   }
@@ -531,11 +531,6 @@ export class Passage {
     this.#gateway.tell({ in: 'end', request: this.#number, how, outputTokens });
   }
 
-  /** Nothing is left behind, whatever way it ended. */
-  #leave(): void {
-    if (this.#state === 'routed') this.#end('dropped', 0);
-  }
-
   #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
     const tenant = this.#gateway.tenants === undefined ? undefined : this.#tenant;
     const headers = forwardedHeaders(this.#request, backend, tenant, this.#gateway.forwardHeaders);
@@ -582,6 +577,7 @@ export class Passage {
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,
+      unknownEnd: meter?.unknownEnd ?? '',
       backend: this.#backend,
       prefillBackend: this.#prefillBackend,
       ttftUs: this.#firstUs === -1 ? -1 : this.#firstUs - this.#arrivalUs,

@@ -3,11 +3,13 @@
  * from it alone.
  */
 
-import { type BoundBundle, bindBundle } from '../../policy/evolve/binding/bind.ts';
+import { bindBundle } from '../../policy/evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../../policy/evolve/bundle/policyBundle.ts';
 import { mentions } from '../../policy/sandbox/program.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import type { BoundPolicies } from '../../sim/build/built.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
 import { checkControl } from '../../sim/control/plane.ts';
@@ -21,6 +23,7 @@ export interface ShadowPlan {
   readonly bundle: PolicyBundle;
 }
 
+/** What a gateway decides by: control plane, queue and bundle. */
 export interface GatewayPlan {
   /** Stages that the bundle leaves out, and signals. */
   readonly control: ControlConfig;
@@ -50,13 +53,13 @@ const planNames = optionNames<GatewayPlan>({
 /** A plan with the policies of its bundles ready to be made. */
 export interface BoundPlan {
   readonly plan: GatewayPlan;
-  readonly bundle: BoundBundle | null;
-  readonly shadows: readonly { readonly name: string; readonly bundle: BoundBundle }[];
+  readonly bundle: BoundPolicies | null;
+  readonly shadows: readonly { readonly name: string; readonly bundle: BoundPolicies }[];
 }
 
 /** Slots of the bundle that a gateway does not run. */
 export function idleSlots(bundle: PolicyBundle): readonly PolicySlot[] {
-  requireShapes({ bundle }, { bundle: 'object' });
+  checkInputs({ bundle }, { bundle: is.object() });
   return policySlots.filter((slot) => bundle[slot] !== undefined && !gatewaySlots.includes(slot));
 }
 
@@ -103,8 +106,8 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
     throw configError('shadows', `are ${plan.shadows.length}`, `Name at most ${SHADOWS_MOST}.`);
   }
   const names = new Set<string>();
-  const shadows: { name: string; bundle: BoundBundle }[] = [];
-  requireShapes(plan, { shadows: [{ name: 'name', bundle: 'object' }] });
+  const shadows: { name: string; bundle: BoundPolicies }[] = [];
+  checkInputs(plan, { shadows: is.list(is.fields({ name: is.name(), bundle: is.object() })) });
   for (const { name, bundle } of plan.shadows) {
     if (names.has(name)) throw configError('shadows', `has "${name}" twice`, 'Give each a name of its own.');
     names.add(name);
@@ -115,7 +118,7 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
 }
 
 /** Binds the slots that a gateway runs. */
-async function bindSlots(bundle: PolicyBundle, what: string): Promise<BoundBundle> {
+async function bindSlots(bundle: PolicyBundle, what: string): Promise<BoundPolicies> {
   const own = Object.fromEntries(
     Object.entries(bundle).filter(([key]) => !(policySlots as readonly string[]).includes(key)),
   );

@@ -4,7 +4,8 @@ import { planCase, runCase } from '../../policy/evaluate/runCase.ts';
 import { bindBundle } from '../../policy/evolve/binding/bind.ts';
 import type { PolicyBundle, PolicySpec } from '../../policy/evolve/bundle/policyBundle.ts';
 import type { RawMetrics } from '../../policy/evolve/fitness/rawMetrics.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { SimulationObserver } from '../../sim/cluster/parts.ts';
 import type { PolicyChoice } from '../../sim/control/policy.ts';
 import { fromFields } from '../../sim/description/readers.ts';
@@ -14,6 +15,7 @@ import { ShadowCounts, type ShadowTally } from './shadowCounts.ts';
 
 //  What policies that decided beside would have given, by simulation of the recorded traffic.
 
+/** How policies that decided beside the real one compare. */
 export interface ShadowReport {
   /** What the gateway decided by, first, and each of the others. */
   readonly policies: readonly {
@@ -48,7 +50,7 @@ const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
  * @throws TKV_INPUT for a file that is not a log; what a simulation throws
  */
 export async function compareShadows(log: string, trial: ShadowTrial | undefined): Promise<ShadowReport> {
-  requireShapes({ log }, { log: 'name' });
+  checkInputs({ log }, { log: is.name() });
   if (trial !== undefined) requireOptions(trial, shadowTrialNames, 'trial');
   const opened = openLog(log);
   const { plan } = opened.header;

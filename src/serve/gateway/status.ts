@@ -32,6 +32,8 @@ export interface GatewayCounts {
   prefillsFailed: number;
   /** Decisions that a rule took in the place of a policy, by slot and kind. */
   readonly fallbacks: Map<string, number>;
+  /** Answers whose reason for their end is not known, by that reason; they are in another count too. */
+  readonly unknownEnds: Map<string, number>;
   /** Requests that were refused before they had a number, by the code of their error; they are in no other count. */
   readonly refused: Map<string, number>;
 }

@@ -26,6 +26,8 @@ export interface TracedRequest {
   readonly sessionId: string;
   readonly streams: boolean;
   readonly outcome: TraceOutcome;
+  /** The reason for which its answer ended, where that is not known; '' else. */
+  readonly unknownEnd: string;
   /** Of the backend that answered, '' for none. */
   readonly backend: string;
   /** Of the one that computed its prompt for that, '' for none. */
@@ -68,6 +70,7 @@ export function traceLine(record: TracedRequest, blockTokens: number): object {
     e2e_us: record.e2eUs,
     counted_prompt_tokens: record.countedPromptTokens,
     cached_tokens: record.cachedTokens,
+    ...(record.unknownEnd === '' ? {} : { unknown_end: record.unknownEnd }),
   };
 }
 

@@ -2,13 +2,11 @@
  * The decode side of hand-offs: it reads a reference, fetches the blocks, and puts them into DDR, from where requests of
  * this runtime load them like any other. What does not come is computed: no end of a hand-off is an error.
  *
- * - A reference is believed after its authenticator, its generation and its key were compared with those of the prompt
- *   at hand, and a block after its record was opened under its own key. So a stale, forged or foreign one is a
- *   recomputation, never another prompt's KV.
- * - Blocks that this runtime has already are not fetched.
- * - What has come stays until the whole is here or it has ended: no block makes room for another one of its prompt.
- * - Each hand-off ends: when its peer has been silent, when DDR has had no room, or when the whole has taken too long.
- * - Bytes on their way are bounded: by credits for each hand-off, and by the number of hand-offs at a time.
+ * - A reference is believed when its authenticator, generation and key are those of the prompt at hand, and a block when its
+ *   record opens under its own key. So a stale, forged or foreign one is a recomputation, never another prompt's KV.
+ * - What is here is not fetched, and what has come stays to the end: no block makes room for another one of its prompt.
+ * - Each hand-off ends: when its peer has been silent, when DDR has had no room, or when the whole has taken too long. Bytes on
+ *   their way are bounded by credits for each hand-off, and by the number of hand-offs at a time.
  */
 
 import { connect, type Socket } from 'node:net';
@@ -19,11 +17,13 @@ import type { BlockPort, Landing, PromptOptions, PromptUnits } from '../../embed
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
-import { optionNames, requireFunction, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
 import { type HandoffAddress, type HandoffReference, offered, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
+/** Deadlines and bounds of a `HandoffReceiver`. */
 export interface HandoffReceiverOptions {
   /** Milliseconds without a sign of life of the other side after which it counts as gone. Default 5000. */
   readonly patienceMs?: number;
@@ -85,6 +85,7 @@ export const handoffOutcomes = [
 ] as const;
 export type HandoffOutcome = (typeof handoffOutcomes)[number];
 
+/** How a hand-off ended, and how many blocks came. */
 export interface HandoffEnd {
   readonly outcome: HandoffOutcome;
   /** Why it is not `taken`; empty otherwise. */
@@ -100,6 +101,7 @@ export interface HandoffEnd {
   readonly flowMs: number;
 }
 
+/** The decode side of a hand-off: fetches the blocks that a reference names, into host memory. */
 export class HandoffReceiver implements AsyncDisposable {
   readonly #port: BlockPort;
   readonly #references: References;
@@ -118,7 +120,7 @@ export class HandoffReceiver implements AsyncDisposable {
 
   /** @throws TKV_CONFIG for an option that is wrong, and for a runtime without DDR and without a shared tier */
   constructor(kv: KVRuntime, options: HandoffReceiverOptions = {}) {
-    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+    checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     if (options.notice !== undefined) requireFunction(options.notice, 'notice', 'TKV_CONFIG');
     const port = kv.blockPort();
@@ -187,7 +189,10 @@ export class HandoffReceiver implements AsyncDisposable {
     tokens: KeyElements,
     options: PromptOptions & { readonly signal?: AbortSignal },
   ): Promise<HandoffEnd> {
-    requireShapes({ params }, { params: { reference: 'text', host: 'text', port: 'number' } });
+    checkInputs(
+      { params },
+      { params: is.fields({ reference: is.text(), host: is.text(), port: is.number() }) },
+    );
     const { signal, who } = offered(options);
     const sinceMs = performance.now();
     const prompt = this.#port.unitsOf(tokens, who);

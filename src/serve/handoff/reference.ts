@@ -23,9 +23,9 @@ import {
   type PromptUnits,
   promptOptionsNames,
 } from '../../embed/blockPort.ts';
-import { inputError } from '../../runtime/errors.ts';
+import { described, inputError } from '../../runtime/errors.ts';
 import { blake2s } from '../../runtime/keys/blake2s.ts';
-import { described, requireOptions } from '../../runtime/options.ts';
+import { requireOptions } from '../../runtime/options.ts';
 
 export const REFERENCE_BYTES = 74;
 const VERSION = 1;

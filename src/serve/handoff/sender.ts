@@ -21,12 +21,13 @@ import type { BlockPort, PromptOptions } from '../../embed/blockPort.ts';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
+import * as is from '../../runtime/kinds.ts';
 import {
+  checkInputs,
   optionNames,
   requireFlag,
   requireFunction,
   requireOptions,
-  requireShapes,
   requireText,
 } from '../../runtime/options.ts';
 import { HandoffClaim } from './claim.ts';
@@ -34,6 +35,7 @@ import { type HandoffOffer, Offer } from './offer.ts';
 import { type HandoffAddress, offered, REFERENCE_BYTES, References } from './reference.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
+/** Where a `HandoffSender` listens, and how long it holds blocks. */
 export interface HandoffSenderOptions {
   /** Where to listen for runtimes that fetch blocks. Default: nowhere; blocks then go by the shared tier. */
   readonly listen?: {
@@ -95,6 +97,7 @@ export interface SenderCounts {
   bytes: number;
 }
 
+/** The prefill side of a hand-off: offers blocks of a prompt to another runtime. */
 export class HandoffSender implements AsyncDisposable {
   readonly #port: BlockPort;
   readonly #references: References;
@@ -149,7 +152,7 @@ export class HandoffSender implements AsyncDisposable {
    * neither an address nor a shared tier
    */
   static async open(kv: KVRuntime, options: HandoffSenderOptions = {}): Promise<HandoffSender> {
-    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
+    checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     const { listen, notice } = options;
     requireFlag(options.encrypt, 'encrypt', 'TKV_CONFIG');

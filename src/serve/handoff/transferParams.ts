@@ -10,7 +10,8 @@
  * name no block that has passed to another request meanwhile.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { HandoffReference } from './reference.ts';
 
 /** What a request asks for by them. */
@@ -67,7 +68,10 @@ export function transferWish(value: unknown): TransferWish {
 
 /** What the answer of a prefill leg has. @param engine names the prefill server */
 export function transferAnswer(reference: HandoffReference, engine: string): object {
-  requireShapes({ reference, engine }, { reference: { text: 'text', id: 'text' }, engine: 'text' });
+  checkInputs(
+    { reference, engine },
+    { reference: is.fields({ text: is.text(), id: is.text() }), engine: is.text() },
+  );
   const { text, id, host, port } = reference;
   return {
     do_remote_prefill: true,

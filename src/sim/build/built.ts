@@ -1,6 +1,7 @@
 /** A simulation that is ready to run, and the parts that all ways to build one share. */
 
-import type { BoundBundle } from '../../policy/evolve/binding/bind.ts';
+import type { SchedulerConfig } from '../../runtime/batching/config.ts';
+import type { EvictionChoice } from '../../runtime/eviction/evictionPolicy.ts';
 import {
   type ForcedDecisions,
   policiesName,
@@ -10,9 +11,9 @@ import {
 import type { ScalingSetup } from '../cluster/scaling.ts';
 import type { Simulation } from '../cluster/simulation.ts';
 import type { ControlConfig } from '../control/controlPlane.ts';
-import { PolicyControlPlane } from '../control/plane.ts';
-import type { PolicyWorld } from '../control/policy.ts';
-import type { ScalingActuationConfig } from '../control/scaling/autoScalePolicy.ts';
+import { type MadePolicies, PolicyControlPlane } from '../control/plane.ts';
+import type { PolicyChoice, PolicyWorld } from '../control/policy.ts';
+import type { AutoScalePolicy, ScalingActuationConfig } from '../control/scaling/autoScalePolicy.ts';
 import {
   AutoScaler,
   type AutoScalerConfig,
@@ -72,12 +73,29 @@ export interface PlannedScaling {
   readonly suffix: string;
 }
 
+/** Policies that replace those of the settings, as a policy bundle has them. */
+export interface BoundPolicies {
+  /** Hash of what decides. */
+  readonly policyId: string;
+  /** Policies by name. */
+  readonly control: Partial<Pick<ControlConfig, 'admission' | 'priority' | 'routing'>>;
+  /** Policies that are programs or trees. They replace policies by name. */
+  readonly policies: MadePolicies;
+  readonly scheduler: SchedulerConfig;
+  /** Undefined where eviction is left alone. */
+  readonly eviction: EvictionChoice | undefined;
+  /** The scaling policy, by name or made; undefined where nothing is scaled. */
+  readonly scaling: PolicyChoice | ((world: PolicyWorld) => AutoScalePolicy) | undefined;
+  /** Undefined for the plain engine. */
+  readonly makeEngine: MakeEngine | undefined;
+}
+
 /** @param own policy of a policy bundle; it replaces the planned one */
 export function makeScaling(
   planned: PlannedScaling,
   key: Pick<SimulationKey, 'simulationSeed' | 'jitterSeed'>,
   targets: TargetsByClass,
-  own?: BoundBundle['scaling'],
+  own?: BoundPolicies['scaling'],
 ): ScalingSetup {
   const { configId, scaler, actuation, bounds, replicas, start, capacityTokens, suffix } = planned;
   const world = (seed: bigint): PolicyWorld => ({
@@ -98,7 +116,7 @@ export function makeScaling(
 
 export interface BuildExtras {
   /** Policies of a bundle; they replace those of the options. */
-  readonly bundle?: BoundBundle;
+  readonly bundle?: BoundPolicies;
   /** Changes a specification before requests are generated from it. */
   readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
   readonly observer?: SimulationObserver;
@@ -115,7 +133,7 @@ export function controlPlane(
   { simulationSeed }: SimulationKey,
   blockTokens: number,
   maxSequences: number,
-  bundle: BoundBundle | undefined,
+  bundle: BoundPolicies | undefined,
 ): PolicyControlPlane {
   return new PolicyControlPlane(
     { ...config, ...bundle?.control },
@@ -129,7 +147,7 @@ export function controlPlane(
 }
 
 /** The engine with the scheduler and the eviction of a bundle. */
-export function withPolicies(engine: EngineConfig, { scheduler, eviction }: BoundBundle): EngineConfig {
+export function withPolicies(engine: EngineConfig, { scheduler, eviction }: BoundPolicies): EngineConfig {
   return {
     ...engine,
     scheduler: { ...engine.scheduler, ...scheduler },

@@ -1,18 +1,11 @@
 /** The engine of an instance from its settings: KV tiers, scheduler, and model of time. */
 
 import path from 'node:path';
-import {
-  type ChosenCoefficients,
-  chooseCoefficients,
-  loadHardware,
-  loadModel,
-  modelDefaults,
-} from '../../io/files/dataFiles.ts';
 import { readText } from '../../io/files/inputs.ts';
 import {
   type PreemptionMode,
+  plainOrderNames,
   preemptionNames,
-  queueOrderNames,
   RANKED,
   victimRuleNames,
 } from '../../runtime/batching/config.ts';
@@ -60,6 +53,14 @@ import {
 } from '../latency/modelConfig.ts';
 import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../links/sharedServer.ts';
+import {
+  type ChosenCoefficients,
+  chooseCoefficients,
+  loadHardware,
+  loadModel,
+  loadVouchedModel,
+  modelDefaults,
+} from './dataFiles.ts';
 import { BLOCKS_MAX, blocksOf, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
 
 interface EngineSetup {
@@ -181,8 +182,12 @@ function setupOf(
       scheduler: {
         ...batch,
         maxModelTokens,
-        queueOrder: named('engine.scheduler', scheduler, byItself(queueOrderNames)),
-        victimRule: named('engine.preemptionPolicy', victimRule, byItself(victimRuleNames)),
+        queueOrder: named('engine.scheduler', scheduler, plainOrderNames),
+        victimRule: named(
+          'engine.preemptionPolicy',
+          victimRule,
+          victimRuleNames.filter((name) => name !== RANKED),
+        ),
         preemption,
         publish: 'whenPlanned',
       },
@@ -224,11 +229,6 @@ function batchLimits(
   };
 }
 
-/** Names of orders that need no policy that ranks requests. */
-function byItself(names: readonly string[]): string[] {
-  return names.filter((name) => name !== RANKED);
-}
-
 /** Prompt tokens of a step that is long enough for every model of time to charge more than reading the weights. */
 const FULL_STEP_TOKENS = 1024;
 
@@ -255,13 +255,16 @@ function computeCost(latency: LatencyModel): { computeUsPerToken: number; comput
   };
 }
 
-/** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */
+/**
+ * LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. Each rank has slots of its own,
+ * as in vLLM, so that all together hold as many times more; upstream has no adapters to differ from.
+ */
 function adaptersOf(deployment: Deployment, machine: EngineHardware): AdapterConfig | undefined {
   const slots = get(deployment, 'engine.maxLoras');
   if (slots === 0) return undefined;
   const bytes = adapterBytes(deployment, machine);
   const overPcie = pcie.baseLatencyUs + (bytes * 1e6) / pcie.bandwidthBytesPerS;
-  return { slots, loadUs: Math.round(get(deployment, 'engine.loraLoadUs') ?? overPcie) };
+  return { slots: machine.dp * slots, loadUs: Math.round(get(deployment, 'engine.loraLoadUs') ?? overPcie) };
 }
 
 /** Bytes of one adapter on one GPU. */
@@ -521,25 +524,15 @@ function refuseIdleParallelism(
   }
 }
 
-/** A model whose unknown keys about layers change nothing, as its user says. */
-function vouchedModel(deployment: Deployment, file: string): ModelConfig {
-  const model = loadModel(file, true);
-  let isKnown = true;
-  try {
-    loadModel(file);
-  } catch {
-    isKnown = false;
-  }
-  if (!isKnown) return model;
-  const problem = `is about keys of a config.json that are not known, and ${model.name} has none`;
-  throw fault(deployment, 'engine.assumePlainAttention', problem, 'Leave it out.');
-}
-
 function loadModelOf(deployment: Deployment): ModelConfig {
   const folder = get(deployment, 'modelConfigFolder');
   const file = folder === undefined ? String(get(deployment, 'model')) : path.join(folder, 'config.json');
   const isVouched = get(deployment, 'engine.assumePlainAttention') === true;
-  const model = isVouched ? vouchedModel(deployment, file) : loadModel(file);
+  const model = isVouched ? loadVouchedModel(file) : loadModel(file);
+  if (model === undefined) {
+    const problem = `is about keys of a config.json that are not known, and ${loadModel(file).name} has none`;
+    throw fault(deployment, 'engine.assumePlainAttention', problem, 'Leave it out.');
+  }
   const element = get(deployment, 'engine.kvCacheDtype') === 'fp8' ? { kvElementBytes: 1 } : {};
   const keepsWhole = get(deployment, 'engine.disableHybridKvCacheManager') === true;
   if (keepsWhole && (model.hybrid?.windowLayers ?? 0) === 0) {

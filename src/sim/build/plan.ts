@@ -6,10 +6,7 @@
 
 import { isMap, isSeq, parseDocument } from 'yaml';
 import { readText } from '../../io/files/inputs.ts';
-
-import { prefixNotice } from '../../io/files/openWorkload.ts';
 import type { TierKVError } from '../../runtime/errors.ts';
-
 import { type HandoffConfig, handoffGranularities } from '../cluster/handoffs.ts';
 import type { ControlConfig } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
@@ -29,6 +26,7 @@ import {
 } from './deployment.ts';
 import { chosen, engineHardware, engineSetup, type PlannedMachine } from './engineSettings.ts';
 import { cutOffTiers, idleKeys } from './needs.ts';
+import { prefixNotice } from './openWorkload.ts';
 import { presetSpec } from './presetSettings.ts';
 import { type PlannedWorkload, planWorkload } from './workloadSettings.ts';
 
@@ -64,10 +62,14 @@ export interface SimulationPlan {
   readonly notices: readonly string[];
 }
 
-/** @throws {TierKVError} for anything unknown or out of range, in the words of the one who wrote it */
-export function planSimulation(deployment: Deployment): SimulationPlan {
+/**
+ * @param text of the deployment file. Default: it is read
+ * @throws {TierKVError} for anything unknown or out of range, in the words of the one who wrote it
+ */
+export function planSimulation(deployment: Deployment, text?: string): SimulationPlan {
   const file = get(deployment, 'file');
-  return file === undefined ? planSettings(deployment) : planFile(file, deployment);
+  if (file === undefined) return planSettings(deployment);
+  return planFile(file, text ?? readText(file), deployment);
 }
 
 /** The plan with another seed. Profiles of ServeGen are drawn when a plan is made, and so have to be planned again. */
@@ -145,8 +147,8 @@ function silentWorkload(workload: PlannedWorkload): string[] {
 
 const VERSIONS = ['1'] as const;
 
-function planFile(file: string, deployment: Deployment): SimulationPlan {
-  const text = applySettings(readText(file), file, deployment);
+function planFile(file: string, written: string, deployment: Deployment): SimulationPlan {
+  const text = applySettings(written, file, deployment);
   const root = readYaml(text, file);
   root.choice('version', VERSIONS);
   const pools = readPools(root, deployment);

@@ -64,6 +64,11 @@ export interface PlannedPoint {
 }
 
 /** @throws {TierKVError} for settings that are wrong, or cannot act beside the others */
+/** The kind of task that a worker does for a sweep. */
+export interface PointTasks {
+  readonly point: { readonly task: PlannedPoint; readonly answer: SweptPoint };
+}
+
 export function planPoint({ values, read }: SweepPoint): PlannedPoint {
   const plan = planSimulation(read());
   refuseIdle(plan, plan.workload.kind === 'trace');

@@ -3,7 +3,6 @@
  * who wrote it.
  */
 
-import type { Format, OpenOptions } from '../../io/files/openWorkload.ts';
 import { knobs, type Path, paths } from '../description/knobs.ts';
 import {
   type Deployment,
@@ -26,6 +25,7 @@ import {
   withTimeout,
 } from '../workload/presets.ts';
 import { parseColumnMapping } from '../workload/tables.ts';
+import type { Format, OpenOptions } from './openWorkload.ts';
 
 /** Settings behind the fields that a preset, a profile and the readers of traces check. */
 export const workloadField: FieldPaths = (field) => {

@@ -1,13 +1,13 @@
 /** `simulate`: one call from a description to the result of its simulation. */
 
 import path from 'node:path';
-import { dataFileNames } from '../../io/files/dataFiles.ts';
 import { withGivenFiles } from '../../io/files/givenFiles.ts';
 import { formatCount } from '../../io/printing/text.ts';
-import { queueOrderNames, RANKED } from '../../runtime/batching/config.ts';
+import { plainOrderNames } from '../../runtime/batching/config.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
-import { requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, requireOptions } from '../../runtime/options.ts';
 import type { Conservation } from '../cluster/core.ts';
 import { admissionPolicies } from '../control/admission.ts';
 import { routingPolicies } from '../control/routing/routing.ts';
@@ -19,11 +19,13 @@ import { type CacheMetrics, cacheMetrics, Occupancy, type OccupancySample } from
 import { buildPlanned, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
 import { goodputTargets, requireKnownTargets } from './classTargets.ts';
+import { dataFileNames } from './dataFiles.ts';
 import { refuseIdle } from './needs.ts';
 import { latenciesOf } from './output.ts';
 import { planSimulation } from './plan.ts';
 import { rateNotice } from './presetSettings.ts';
 
+/** Metrics of a simulated run, as a whole and by instance. */
 export interface SimulationResult {
   /** Metrics of the whole run, as `tierkv simulate` prints them. */
   readonly metrics: MetricsOutput;
@@ -50,6 +52,7 @@ export interface SimulationDetail {
   readonly cache: CacheMetrics;
 }
 
+/** What `simulate` takes beside the description. */
 export interface SimulateOptions {
   /** Texts of files that the description names, by name. They are taken in place of files on disk. */
   readonly files?: Readonly<Record<string, string>>;
@@ -62,10 +65,10 @@ export interface SimulateOptions {
  * @throws {TierKVError} TKV_CONFIG with the field at fault; TKV_CAPACITY where no request has room
  */
 export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): SimulationResult {
-  requireShapes({ spec, options }, { spec: 'object', options: 'object?' });
+  checkInputs({ spec, options }, { spec: is.object(), options: is.optional(is.object()) });
   requireOptions(options, ['files', 'detail']);
-  requireShapes(options, { files: 'object?', detail: 'flag?' });
-  for (const text of Object.values(options.files ?? {})) requireShapes({ files: text }, { files: 'text' });
+  checkInputs(options, { files: is.optional(is.object()), detail: is.optional(is.flag()) });
+  for (const text of Object.values(options.files ?? {})) checkInputs({ files: text }, { files: is.text() });
   const { files = {}, detail = false } = options;
   // names in a deployment file are looked up as absolute paths
   const whole = Object.entries(files).map(([name, text]) => [path.resolve(name), text] as const);
@@ -110,8 +113,7 @@ export function simulationChoices(): Readonly<
     hardware: dataFileNames('hardware'),
     routing: routingPolicies.names,
     admission: admissionPolicies.names,
-    // the order by rank needs a policy that gives ranks
-    scheduler: queueOrderNames.filter((name) => name !== RANKED),
+    scheduler: plainOrderNames,
     eviction: evictionPolicyNames,
   };
 }

@@ -3,11 +3,12 @@
  * have the order of the grid.
  */
 
-import { isUnanswered, type TaskRunner } from '../../policy/workers/workerPool.ts';
+import { isUnanswered, type TaskRunner } from '../../io/workerPool.ts';
 import { configError } from '../../runtime/errors.ts';
 import { pathOfFlag } from '../description/knobs.ts';
 import { askedBy, type ReadWords, readWords } from '../description/readers.ts';
 import { refuseOutputs } from './needs.ts';
+import type { PointTasks } from './point.ts';
 import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptPoint } from './point.ts';
 
 /** Most points of one sweep. */
@@ -68,7 +69,7 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
  */
 export async function runPoints(
   points: readonly SweepPoint[],
-  runner: TaskRunner,
+  runner: TaskRunner<PointTasks>,
   done: (count: number) => void = () => {},
 ): Promise<SweptPoint[]> {
   let finished = 0;
@@ -81,7 +82,7 @@ export async function runPoints(
   );
 }
 
-async function runOne(point: SweepPoint, runner: TaskRunner): Promise<SweptPoint> {
+async function runOne(point: SweepPoint, runner: TaskRunner<PointTasks>): Promise<SweptPoint> {
   const { values } = point;
   let atFault: unknown;
   const make = (): PlannedPoint => {

@@ -1,6 +1,13 @@
 /** The workload of a simulation: a preset, a specification, or any recorded trace. */
 
 import { readText } from '../../io/files/inputs.ts';
+import { configError } from '../../runtime/errors.ts';
+import type { SimulatedWorkload } from '../cluster/parts.ts';
+import type { Path } from '../description/knobs.ts';
+import { type Deployment, fault, get, isGiven, nameOf, saidOfSettings } from '../description/settings.ts';
+import type { WorkloadSpec } from '../description/workloadSpec.ts';
+import { type RequestStream, requestsOf, type WorkloadRequest } from '../workload/request.ts';
+import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../workload/traceV2.ts';
 import {
   type Format,
   formatOf,
@@ -10,14 +17,7 @@ import {
   openWorkload,
   readSpec,
   servegenSpec,
-} from '../../io/files/openWorkload.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { SimulatedWorkload } from '../cluster/parts.ts';
-import type { Path } from '../description/knobs.ts';
-import { type Deployment, fault, get, isGiven, nameOf, saidOfSettings } from '../description/settings.ts';
-import type { WorkloadSpec } from '../description/workloadSpec.ts';
-import { type RequestStream, requestsOf, type WorkloadRequest } from '../workload/request.ts';
-import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../workload/traceV2.ts';
+} from './openWorkload.ts';
 import {
   adjustmentOf,
   openOptions,

@@ -6,7 +6,8 @@
 
 import type { CodeName } from '../../runtime/codes.ts';
 import { invariant } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { GatewayQueue } from '../control/gatewayQueue.ts';
 import type { InstanceProbe, InstanceReport } from '../control/policy.ts';
@@ -110,7 +111,8 @@ export class ClusterCore {
     control.addInstance(probeOf(instance), this.nowUs);
     const { observer } = this;
     const told = control.wantsCacheEvents;
-    if (told || observer.stored !== undefined || observer.removed !== undefined) {
+    const { stored, removed, moved } = observer;
+    if (told || stored !== undefined || removed !== undefined || moved !== undefined) {
       instance.engine.watchCache({
         stored: (tier, key) => {
           if (told) control.kvStored(number, tier, key, this.nowUs);
@@ -120,6 +122,7 @@ export class ClusterCore {
           if (told) control.kvRemoved(number, tier, key, this.nowUs);
           observer.removed?.(number, tier, key);
         },
+        ...(moved === undefined ? {} : { moved: (move) => observer.moved?.(number, move) }),
       });
     }
     return instance;
@@ -162,7 +165,7 @@ export type Conservation = Readonly<Record<CodeName<typeof Status>, number>> & {
 };
 
 export function conservationOf(table: RequestTable): Conservation {
-  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  checkInputs({ table }, { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }) });
   const counts = new Array<number>(statusNames.length).fill(0);
   for (let row = 0; row < table.size; row++) counts[table.status[row]]++;
   const byName = Object.fromEntries(statusNames.map((name, i) => [name, counts[i]]));

@@ -2,7 +2,8 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ControlPlane, ShadowDivergence } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type {
@@ -12,6 +13,7 @@ import type {
   Role,
   RoutingDecision,
 } from '../control/policy.ts';
+import type { BlockMove } from '../instance/engine.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import type { PromptKeys, SimRequest } from '../instance/simRequest.ts';
 import type { Timeline } from '../links/modeledDriver.ts';
@@ -32,6 +34,7 @@ export interface SimulatedWorkload {
   readonly sharesNothing?: boolean;
 }
 
+/** Settings of a simulation beside its parts, such as its horizon. */
 export interface SimulationOptions {
   /** No event after this happens. Infinity for none. */
   readonly horizonUs: number;
@@ -147,6 +150,7 @@ export interface StepSpan {
   readonly thrashedFor: readonly BlockKeys[];
 }
 
+/** Told what happens in a simulation: arrivals, decisions, steps, ends. */
 export interface SimulationObserver {
   step?(record: StepSpan): void;
   arrived?(request: SimRequest, nowUs: number): void;
@@ -171,6 +175,8 @@ export interface SimulationObserver {
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;
+  /** A block has come from one tier of the instance to another. Moves that began before somebody watched are left out. */
+  moved?(instance: number, move: BlockMove): void;
   /** An autoscaler changes the number of replicas. */
   scaled?(change: ScaleChange): void;
   /** A replica begins a phase of its life. */
@@ -184,7 +190,7 @@ export const readsScores = ({ routing, readsScores: reads = true }: SimulationOb
 
 /** Tells several observers of everything. */
 export function observers(all: readonly SimulationObserver[]): SimulationObserver {
-  requireShapes({ all }, { all: ['object'] });
+  checkInputs({ all }, { all: is.list(is.object()) });
   if (all.length === 1) return all[0];
   const tell = <K extends Exclude<keyof SimulationObserver, 'readsScores'>>(
     name: K,
@@ -209,6 +215,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('diverged'),
     ...tell('stored'),
     ...tell('removed'),
+    ...tell('moved'),
     ...tell('scaled'),
     ...tell('replica'),
     ...tell('ended'),

@@ -8,7 +8,8 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
 import type { EngineStep } from '../instance/engine.ts';
@@ -58,6 +59,7 @@ export interface ForkOptions {
 
 const forkOptionsNames: readonly string[] = optionNames<ForkOptions>({ observer: true, forced: true });
 
+/** A simulation that runs step by step, and can be forked. */
 export class Simulation implements InstanceHost {
   readonly horizonUs: number;
   /** Events handled so far. */
@@ -75,7 +77,7 @@ export class Simulation implements InstanceHost {
 
   /** A simulation before its first event. */
   static begin(parts: SimulationParts): Simulation {
-    requireShapes({ parts }, { parts: { makeInstance: 'function' } });
+    checkInputs({ parts }, { parts: is.fields({ makeInstance: is.func() }) });
     const simulation = new Simulation(parts);
     const core = simulation.#core;
     for (const pool of parts.instances) {
@@ -93,16 +95,22 @@ export class Simulation implements InstanceHost {
    * @throws TKV_MISMATCH for a snapshot of another version or key, and for a damaged one
    */
   static resume(parts: SimulationParts, data: SnapshotData): Simulation {
-    requireShapes(
+    checkInputs(
       { parts, data },
-      { parts: { makeInstance: 'function' }, data: { version: 'number', events: 'number' } },
+      {
+        parts: is.fields({ makeInstance: is.func() }),
+        data: is.fields({ version: is.number(), events: is.number() }),
+      },
     );
     return Simulation.#goOn(parts, data, true);
   }
 
   /** Another simulation that goes on from the snapshot, and shares nothing that changes with any other. */
   static fork(snapshot: SimulationSnapshot, options: ForkOptions = {}): Simulation {
-    requireShapes({ snapshot, options }, { snapshot: { parts: 'function' }, options: 'object?' });
+    checkInputs(
+      { snapshot, options },
+      { snapshot: is.fields({ parts: is.func() }), options: is.optional(is.object()) },
+    );
     requireOptions(options, forkOptionsNames, 'options');
     return Simulation.#goOn({ ...snapshot.parts(), ...options }, snapshot.data, false);
   }

@@ -138,6 +138,7 @@ export interface SnapshotData {
   readonly state: SavedState;
 }
 
+/** A simulation at one moment, from which any number of runs go on. */
 export class SimulationSnapshot {
   readonly data: SnapshotData;
   readonly #parts: SimulationParts;

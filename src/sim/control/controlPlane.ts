@@ -50,6 +50,7 @@ export interface HistoryConfig {
   readonly burstFactor: number;
 }
 
+/** The control plane by the names of its policies: admission, priority, routing, and signals. */
 export interface ControlConfig {
   readonly admission: PolicyChoice;
   readonly priority: PolicyChoice;

@@ -3,8 +3,10 @@
  * the cluster turned into their decisions.
  */
 
-import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes, type Shape } from '../../runtime/options.ts';
+import { configError, described, TierKVError, unknownName } from '../../runtime/errors.ts';
+import type { ValueKind } from '../../runtime/kinds.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
@@ -41,74 +43,75 @@ import { type RouterState, SignalBoard, shadowNames } from './routerState.ts';
 import { routingPolicies } from './routing/routing.ts';
 import type { RoutingChoice, RoutingContext, RoutingPolicy } from './routing/routingPolicy.ts';
 
-/** Upstream's defaults; ties go to the lowest instance. */
-export const defaultControl: ControlConfig = {
-  admission: { policy: 'always-admit' },
-  priority: { policy: 'slo-class' },
-  routing: { policy: 'round-robin' },
-  decider: { policy: 'never' },
-  gateway: null,
-  signals: { snapshotIntervalUs: 50_000, cacheSignalUs: 50_000 },
-  shadow: { model: 'none', blocks: 0, eventDelayUs: 50_000, speculativeTtlUs: 2_000_000 },
-  history: { windowUs: 10_000_000, windows: 60, burstFactor: 3 },
-  topK: 0,
-};
-
 const DAY_US = 86_400_000_000;
+
+const duration = is.integer(0, DAY_US);
+const signalTable = optionTable(
+  { snapshotIntervalUs: duration, cacheSignalUs: duration } satisfies Kinds<SignalConfig>,
+  'TKV_CONFIG',
+);
+const shadowTable = optionTable(
+  {
+    model: is.by(requireShadow),
+    blocks: is.integer(0, 2 ** 24),
+    eventDelayUs: duration,
+    speculativeTtlUs: duration,
+  } satisfies Kinds<ShadowConfig>,
+  'TKV_CONFIG',
+);
+const historyTable = optionTable(
+  {
+    windowUs: is.integer(1000, DAY_US),
+    windows: is.integer(0, 100_000),
+    burstFactor: is.by(requireBurst),
+  } satisfies Kinds<HistoryConfig>,
+  'TKV_CONFIG',
+);
+/** A policy by its name; its own entry checks the parameters. */
+const choice = <Choice extends object>(): ValueKind<Choice> => is.fields({ policy: is.text() });
+/** The defaults are upstream's; ties go to the lowest instance. */
+const controlTable = optionTable(
+  {
+    admission: is.optional(choice(), { policy: 'always-admit' }),
+    priority: is.optional(choice(), { policy: 'slo-class' }),
+    routing: is.optional(choice(), { policy: 'round-robin' }),
+    prefillRouting: is.optional(choice()),
+    decodeRouting: is.optional(choice()),
+    decider: is.optional(choice(), { policy: 'never' }),
+    gateway: is.optional(is.orNull(choice()), null),
+    signals: is.optional(signalTable, { snapshotIntervalUs: 50_000, cacheSignalUs: 50_000 }),
+    shadow: is.optional(shadowTable, {
+      ...{ model: 'none', blocks: 0 },
+      ...{ eventDelayUs: 50_000, speculativeTtlUs: 2_000_000 },
+    }),
+    history: is.optional(historyTable, { windowUs: 10_000_000, windows: 60, burstFactor: 3 }),
+    topK: is.optional(is.integer(-1, 10_000), 0),
+  } satisfies Kinds<Partial<ControlConfig>>,
+  'TKV_CONFIG',
+);
+
+export const defaultControl: ControlConfig = controlTable.read({}, 'config');
+
+function requireShadow(model: ShadowConfig['model'], field: string): ShadowConfig['model'] {
+  if (shadowNames.includes(model)) return model;
+  throw unknownName(field, model, shadowNames);
+}
+
+function requireBurst(factor: number, field: string): number {
+  if (factor > 1 && Number.isFinite(factor)) return factor;
+  throw configError(field, `is ${described(factor)}`, 'Give it a number above 1.');
+}
 
 /**
  * The configuration with every parameter of every policy.
  * @throws TKV_CONFIG with the field at fault
  */
-const controlNames = optionNames<ControlConfig>({
-  admission: true,
-  priority: true,
-  routing: true,
-  prefillRouting: true,
-  decodeRouting: true,
-  decider: true,
-  gateway: true,
-  signals: true,
-  shadow: true,
-  history: true,
-  topK: true,
-});
-const signalNames = optionNames<SignalConfig>({ snapshotIntervalUs: true, cacheSignalUs: true });
-const shadowOptionNames = optionNames<ShadowConfig>({
-  model: true,
-  blocks: true,
-  eventDelayUs: true,
-  speculativeTtlUs: true,
-});
-const historyNames = optionNames<HistoryConfig>({ windowUs: true, windows: true, burstFactor: true });
-
 export function checkControl(config: Partial<ControlConfig>): ControlConfig {
-  requireOptions(config, controlNames, 'config', 'TKV_CONFIG', ['gateway']);
-  const whole = { ...defaultControl, ...config };
-  const { signals, shadow, history } = whole;
-  const choice: Shape = { policy: 'text' };
-  requireShapes(whole, { admission: choice, priority: choice, routing: choice, decider: choice });
-  const optional = ['prefillRouting', 'decodeRouting', 'gateway'] as const;
-  const chosen = optional.filter((name) => (whole[name] ?? null) !== null);
-  requireShapes(whole, Object.fromEntries(chosen.map((name) => [name, choice])));
-  requireOptions(signals, signalNames, 'signals', 'TKV_CONFIG');
-  requireOptions(shadow, shadowOptionNames, 'shadow', 'TKV_CONFIG');
-  requireOptions(history, historyNames, 'history', 'TKV_CONFIG');
-  requireInteger('signals.snapshotIntervalUs', signals.snapshotIntervalUs, 0, DAY_US);
-  requireInteger('signals.cacheSignalUs', signals.cacheSignalUs, 0, DAY_US);
-  if (!shadowNames.includes(shadow.model)) throw unknownName('shadow.model', shadow.model, shadowNames);
-  requireInteger('shadow.blocks', shadow.blocks, 0, 2 ** 24);
-  requireInteger('shadow.eventDelayUs', shadow.eventDelayUs, 0, DAY_US);
-  requireInteger('shadow.speculativeTtlUs', shadow.speculativeTtlUs, 0, DAY_US);
+  const whole = controlTable.read(config, 'config');
+  const { shadow } = whole;
   if (shadow.model === 'speculative' && shadow.speculativeTtlUs === 0) {
     throw configError('shadow.speculativeTtlUs', 'is 0', 'Set it above 0, or the shadow to events.');
   }
-  requireInteger('history.windowUs', history.windowUs, 1000, DAY_US);
-  requireInteger('history.windows', history.windows, 0, 100_000);
-  if (!(history.burstFactor > 1 && Number.isFinite(history.burstFactor))) {
-    throw configError('history.burstFactor', `is ${history.burstFactor}`, 'Give it a number above 1.');
-  }
-  requireInteger('topK', whole.topK, -1, 10_000);
   return {
     ...whole,
     admission: admissionPolicies.resolve(whole.admission),
@@ -214,7 +217,7 @@ export class PolicyControlPlane implements ControlPlane {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: Partial<ControlConfig>, world: ControlWorld) {
-    requireShapes({ config, world }, { config: 'object', world: { key: 'bigint', blockTokens: 'number' } });
+    is.fields({ key: is.bigint(), blockTokens: is.number() }).read(world, 'world');
     this.config = checkControl(config);
     this.#world = world;
     this.#policies = new PlanePolicies(this.config, world);

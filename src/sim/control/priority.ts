@@ -1,6 +1,7 @@
 /** The second stage: how urgent a request is. All policies give the scheduler a rank in which lower is more urgent. */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import {
   type NamedPolicy,
   noMemory,
@@ -126,7 +127,7 @@ export class SloPriorities {
 
   /** @param overrides priorities of classes that differ from upstream's, or of other classes */
   constructor(overrides: Readonly<Record<string, number>> = {}) {
-    requireShapes({ overrides }, { overrides: 'object?' });
+    checkInputs({ overrides }, { overrides: is.optional(is.object()) });
     this.#byClass = { ...defaultSloPriorities, ...overrides };
     this.#standard = this.#byClass.standard;
     this.highest = Math.max(this.#standard, ...Object.values(this.#byClass));

@@ -4,7 +4,8 @@
  */
 
 import { configError, invariant, unknownName } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ParameterValue, PolicyChoice, PolicyWorld } from './policy.ts';
 
 interface Told {
@@ -97,7 +98,7 @@ function checkParameters(
   given: Readonly<Record<string, unknown>>,
   rules: ParameterRules,
 ): Readonly<Record<string, ParameterValue>> {
-  requireShapes({ stage, given, rules }, { stage: 'text', given: 'object', rules: 'object' });
+  checkInputs({ stage, given, rules }, { stage: is.text(), given: is.object(), rules: is.object() });
   const names = Object.keys(rules);
   for (const name of Object.keys(given)) {
     if (name !== 'policy' && !names.includes(name)) throw unknownName(`${stage}.${name}`, name, names);
@@ -161,7 +162,7 @@ export class Registry<P, World = PolicyWorld, Entry extends PolicyEntry<P, World
   readonly #entries: ReadonlyMap<string, Entry>;
 
   constructor(stage: string, entries: readonly Entry[]) {
-    requireShapes({ stage, entries }, { stage: 'text', entries: 'array' });
+    checkInputs({ stage, entries }, { stage: is.text(), entries: is.array() });
     this.stage = stage;
     this.#entries = new Map(entries.map((entry) => [entry.name, entry]));
     this.names = [...this.#entries.keys()];

@@ -5,7 +5,8 @@
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { HandoffConfig } from '../cluster/handoffs.ts';
 import {
   type ForcedDecisions,
@@ -57,6 +58,7 @@ const limitNames = optionNames<InstanceLimits>({
   preemption: true,
 });
 
+/** The pools of instances that a simulation has. */
 export interface Fleet {
   readonly pools: readonly PoolConfig[];
 }
@@ -74,7 +76,7 @@ const INSTANCES_MAX = 1024;
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 function checkDeployment(deployment: Fleet): Fleet {
-  requireShapes({ deployment }, { deployment: { pools: 'array' } });
+  checkInputs({ deployment }, { deployment: is.fields({ pools: is.array() }) });
   requireOptions(deployment, optionNames<Fleet>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;
   if (pools.length === 0)
@@ -107,6 +109,7 @@ function isSameShare(one: EngineConfig['shared'], other: EngineConfig['shared'])
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
+/** What `newSimulation` takes: fleet, workload, control plane and options. */
 export interface SimulationSetup {
   readonly deployment: Fleet;
   readonly workload: SimulatedWorkload;

@@ -6,7 +6,8 @@
 
 import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { nearestName, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
 import { shown, shownPlain } from '../workload/traceLines.ts';
@@ -80,7 +81,7 @@ export function lengthSpecOf(
   params: Readonly<Record<string, number>>,
   fail: DistributionFail = plainError,
 ): LengthSpec {
-  requireShapes({ type, params, fail }, { type: 'text', params: 'object', fail: 'function?' });
+  checkInputs({ type, params, fail }, { type: is.text(), params: is.object(), fail: is.optional(is.func()) });
   if (type === 'empirical') return empiricalOf(params, fail);
   const known = Object.hasOwn(PARAMETERS, type) ? PARAMETERS[type] : undefined;
   if (known === undefined) {

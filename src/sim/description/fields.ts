@@ -18,7 +18,7 @@ import {
   Parser,
   type YAMLMap,
 } from 'yaml';
-import { nearestName, type SourcePlace, TierKVError } from '../../runtime/errors.ts';
+import { lineError, nearestName, type SourcePlace, type TierKVError } from '../../runtime/errors.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 
 /** Bounds of a number; `above` excludes its value. */
@@ -94,11 +94,7 @@ export class SpecNode {
   error(key: string, problem: string, remedy: string): TierKVError {
     const field = key === '' ? this.path : this.#join(key);
     const { name: what, file, line = 1 } = this.place(key);
-    return new TierKVError('TKV_INPUT', `${file}:${line}: ${what} ${problem}. ${remedy}`, {
-      field,
-      path: file,
-      line,
-    });
+    return lineError(file, line, `${what} ${problem}. ${remedy}`, { field });
   }
 
   /** Where `key` stands, or would stand. */
@@ -320,10 +316,7 @@ class YamlSource {
   }
 
   error(line: number, problem: string, remedy: string): TierKVError {
-    return new TierKVError('TKV_INPUT', `${this.file}:${line}: ${problem}. ${remedy}`, {
-      path: this.file,
-      line,
-    });
+    return lineError(this.file, line, `${problem}. ${remedy}`);
   }
 
   /** What stands there: for an alias the node that it names. */

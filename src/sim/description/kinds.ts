@@ -5,12 +5,13 @@
 
 import {
   configError,
+  described,
   nearestName,
   type Said,
   type SourcePlace,
   type TierKVError,
 } from '../../runtime/errors.ts';
-import { described } from '../../runtime/options.ts';
+
 import { parseBlocks } from '../../runtime/sizes.ts';
 import type { ParameterValue } from '../control/policy.ts';
 import { shownPlain } from '../workload/traceLines.ts';

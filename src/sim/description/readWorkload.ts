@@ -4,7 +4,8 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { horizonFromInt64 } from '../kernel/clock.ts';
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
@@ -213,14 +214,20 @@ function readTargets(root: SpecNode): Record<string, SloTargets> {
  * @throws {TierKVError} TKV_INPUT with file, line, path of the key and a remedy.
  */
 export function parseWorkloadSpec(text: string, file: string, options: ParseOptions = {}): WorkloadSpec {
-  requireShapes({ text, file, options }, { text: 'text', file: 'name', options: 'object?' });
+  checkInputs(
+    { text, file, options },
+    { text: is.text(), file: is.name(), options: is.optional(is.object()) },
+  );
   requireOptions(options, parseOptionsNames, 'options');
   return readWorkloadSpec(readYaml(text, file), file, options);
 }
 
 /** A spec that is a part of another file. @throws {TierKVError} as `parseWorkloadSpec` */
 export function readWorkloadSpec(root: SpecNode, file: string, options: ParseOptions = {}): WorkloadSpec {
-  requireShapes({ root, file, options }, { root: { error: 'function' }, file: 'name', options: 'object?' });
+  checkInputs(
+    { root, file, options },
+    { root: is.fields({ error: is.func() }), file: is.name(), options: is.optional(is.object()) },
+  );
   const version = root.choice('version', ['', '1', '2'], '');
   const reading: Reading = {
     version1: version !== '2',

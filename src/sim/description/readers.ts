@@ -3,8 +3,8 @@
  * typed values with the place of each; what a setting may hold is told by its row, in all three.
  */
 
-import { configError, nearestName, type SourcePlace, unknownName } from '../../runtime/errors.ts';
-import { described } from '../../runtime/options.ts';
+import { configError, described, nearestName, type SourcePlace, unknownName } from '../../runtime/errors.ts';
+
 import type { SpecNode } from './fields.ts';
 import { readValue, type Written } from './kinds.ts';
 import { accepted, outputRows, refused } from './knobs/beside.ts';

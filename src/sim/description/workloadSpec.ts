@@ -117,6 +117,7 @@ export interface SloTargets {
   e2eMs?: number;
 }
 
+/** A workload as its YAML describes it: clients, arrivals, lengths and sessions. */
 export interface WorkloadSpec {
   seed: bigint;
   category: Category;

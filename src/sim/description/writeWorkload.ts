@@ -1,7 +1,8 @@
 /** Writing a spec as YAML that reads back as the same spec, for the converters. */
 
 import { stringify } from 'yaml';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { ArrivalSpec, LengthSpec } from '../random/samplers.ts';
 import type {
   ActiveWindow,
@@ -149,7 +150,7 @@ function cohortOut(cohort: CohortSpec): Plain {
  * process.
  */
 export function formatWorkloadSpec(spec: WorkloadSpec): string {
-  requireShapes({ spec }, { spec: { seed: 'bigint', category: 'text' } });
+  checkInputs({ spec }, { spec: is.fields({ seed: is.bigint(), category: is.text() }) });
   const perf = spec.inferencePerf;
   const targets = Object.entries(spec.goodputSloTargets);
   return stringify(

@@ -4,6 +4,7 @@
  * Beside it stands what upstream's two backends, without the floor, say about the same steps.
  */
 
+import { configError } from '../../runtime/errors.ts';
 import {
   latencyDataFile,
   loadCoefficients,
@@ -11,8 +12,7 @@ import {
   loadKernelTables,
   loadModel,
   readText,
-} from '../../io/files/dataFiles.ts';
-import { configError } from '../../runtime/errors.ts';
+} from '../build/dataFiles.ts';
 import { Calibrated, type CalibratedCoefficients } from '../latency/calibrated.ts';
 import {
   crossValidate,

@@ -3,14 +3,8 @@
  * coefficient file.
  */
 
-import {
-  latencyDataFile,
-  loadHardware,
-  loadKernelTables,
-  loadModel,
-  readText,
-} from '../../io/files/dataFiles.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import { latencyDataFile, loadHardware, loadKernelTables, loadModel, readText } from '../build/dataFiles.ts';
 import type { CalibratedCoefficients } from '../latency/calibrated.ts';
 import { parseLinkCalibration } from '../latency/capacity.ts';
 import { coefficientSchema } from '../latency/coefficients.ts';

@@ -4,14 +4,8 @@
  * the first share alone. A fit that does not fit is refused: the run was then served in another way than was said.
  */
 
-import {
-  loadCoefficients,
-  loadHardware,
-  loadKernelTables,
-  loadModel,
-  readText,
-} from '../../io/files/dataFiles.ts';
 import { configError, requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { loadCoefficients, loadHardware, loadKernelTables, loadModel, readText } from '../build/dataFiles.ts';
 import type { CalibratedCoefficients } from '../latency/calibrated.ts';
 import { coefficientSchema } from '../latency/coefficients.ts';
 import { engineMemory } from '../latency/engineMemory.ts';
@@ -91,13 +85,14 @@ export function measuredRun(
   const kvBlocks = by.kvBlocks ?? blocksOf(model, hardware, by);
   const blockTokens = requireInteger('--block-tokens', by.blockSize, 1, 65_536);
   const ranks = isMoe ? dp : 1; // of one engine, which its batch is spread over
+  const ofRank = requireInteger('--max-num-batched-tokens', by.maxNumBatchedTokens, 1, 10_000_000);
   return {
     requests,
     kvBlocks,
     limits: {
       requests: ranks * requireInteger('--max-num-seqs', by.maxNumSeqs, 1, 65_536),
-      tokensPerStep:
-        ranks * requireInteger('--max-num-batched-tokens', by.maxNumBatchedTokens, 1, 10_000_000),
+      tokensPerStep: ranks * ofRank,
+      ...(ranks === 1 ? {} : { tokensPerPrompt: ofRank }), // no prompt lies on two ranks
       kvTokens: kvBlocks * blockTokens,
       blockTokens,
       replicas: isMoe ? 1 : dp,

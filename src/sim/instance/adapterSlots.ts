@@ -8,14 +8,17 @@ import { requireFinite, requireInteger } from '../../runtime/errors.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 
 export interface AdapterConfig {
-  /** Most adapters in GPU memory, and so of the requests of a batch. */
+  /** Most adapters in the GPU memory of all ranks, and so of the requests of a batch. */
   readonly slots: number;
   /** Time in which one is loaded, µs. */
   readonly loadUs: number;
 }
 
+/** 4,096 of each of 1,024 ranks. */
+const SLOTS_MAX = 2 ** 22;
+
 export function checkAdapters({ slots, loadUs }: AdapterConfig): void {
-  requireInteger('adapters.slots', slots, 1, 4096);
+  requireInteger('adapters.slots', slots, 1, SLOTS_MAX);
   requireFinite('adapters.loadUs', loadUs);
 }
 

@@ -21,9 +21,11 @@ import {
   tierName,
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
+import type { JobPriority } from '../../runtime/tables/jobTable.ts';
+import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { SideBlocks } from '../latency/kvLayout.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { type Flights, LinkModel, type LinkProfiles } from '../links/modeledDriver.ts';
@@ -114,6 +116,24 @@ export interface CacheListener {
   /** `key` is read during the call only. */
   stored(tier: number, key: Uint32Array): void;
   removed(tier: number, key: Uint32Array): void;
+  moved?(move: BlockMove): void;
+}
+
+/** A block that went from one tier of an instance to another. */
+export interface BlockMove {
+  readonly from: Tier;
+  readonly to: Tier;
+  readonly bytes: number;
+  /** Four words, which are read during the call only. */
+  readonly key: Uint32Array;
+  /** When the manager asked for it, and when it had arrived: time in which it waited for its link counts. */
+  readonly startUs: number;
+  readonly endUs: number;
+  readonly priority: JobPriority;
+  /** Whether it was evicted above; else a copy stayed there. */
+  readonly leaves: boolean;
+  /** Whether the shared tier had forgotten it, so that nothing came. */
+  readonly isMissing: boolean;
 }
 
 export interface InstanceEngine {
@@ -190,6 +210,7 @@ export type LoadTiming =
   /** The block is there at once, and the next step takes longer: `baseUs` a load and `usPerBlock` a block. */
   | { readonly kind: 'billed'; readonly baseUs: number; readonly usPerBlock: number };
 
+/** The engine of a simulated instance: blocks, tiers, limits and policies. */
 export interface EngineConfig {
   readonly blockTokens: number;
   /** What a request holds beside the blocks of its tokens, of a model with sliding windows or linear layers. */
@@ -357,7 +378,7 @@ function leavingShare({ scheduler, topBlocks }: EngineConfig): number {
 
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
-  requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
+  checkInputs({ config }, { config: is.fields({ blockTokens: is.number(), blockBytes: is.number() }) });
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, topBlocks, lowerTiers, loads } = config;
   const cutOff = cutOffBy(config) !== null;
@@ -405,7 +426,7 @@ export function countersOf(
   losesLoads: boolean = false,
 ): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
-  const { offloads, demotions, reloads: byTier, thrashed } = manager.counters;
+  const { offloads, demotions, reloads: byTier, thrashed } = manager.inspect.counters;
   const found = hits.reduce((sum, blocks) => sum + blocks, 0);
   const lost = found + received - hitBlocks;
   invariant(lost === 0 || (losesLoads && lost > 0), 'each block that a request found was found in one tier');
@@ -421,9 +442,9 @@ export function tiersOf(
   blockBytes: number,
   shared: SharedServer | null = null,
 ): TierReport[] {
-  const last = manager.tiers.length - 1;
-  return manager.tiers.map((tier, position) => {
-    const { sizeBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
+  const last = manager.inspect.tiers.length - 1;
+  return manager.inspect.tiers.map((tier, position) => {
+    const { sizeBytes, residentBytes, heldBytes, cachedBytes } = manager.inspect.usage(position);
     const used = position === TOP ? heldBytes : residentBytes;
     const isShared = shared !== null && position === last;
     return {
@@ -443,7 +464,7 @@ export function trafficOf(
   hits: readonly number[],
   flights: Flights<unknown> | null,
 ): EngineTraffic {
-  const { evictions, writtenBytes, readBytes } = manager.counters;
+  const { evictions, writtenBytes, readBytes } = manager.inspect.counters;
   const tiers = tiersOf(manager, blockBytes).map(({ tier, capacityBlocks }, i) => ({
     tier,
     capacityBlocks,

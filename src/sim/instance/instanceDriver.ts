@@ -9,12 +9,12 @@
  */
 
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import type { JobId, JobRoute } from '../../runtime/tables/jobTable.ts';
+import { type JobId, JobPriority, type JobRoute } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, IssuedJobs, TransferDriver } from '../../runtime/tier/driver.ts';
 import { Outcome, type Tier } from '../../runtime/tier/tier.ts';
 import { Flights, type LinkModel, type Timeline } from '../links/modeledDriver.ts';
 import type { SharedServer } from '../links/sharedServer.ts';
-import type { LoadTiming } from './engine.ts';
+import type { BlockMove, LoadTiming } from './engine.ts';
 
 /** The server of the shared tier, and in which space the blocks of an instance lie there. */
 export interface InstanceShare {
@@ -34,6 +34,8 @@ interface InstanceDriverConfig {
 }
 
 export class InstanceDriver implements TransferDriver {
+  /** Told of each block that has come from one tier to another, where somebody listens. */
+  moved: ((move: BlockMove) => void) | null = null;
   /** Null where jobs end at once. */
   readonly flights: Flights<JobId> | null;
   readonly #top: Tier;
@@ -48,6 +50,8 @@ export class InstanceDriver implements TransferDriver {
   readonly #end: { -readonly [field in keyof Completion]: Completion[field] };
   /** Reads of what the shared tier had forgotten, which are under way. */
   readonly #missing: Set<JobId> = new Set();
+  /** When the moves began that are under way and will be told of; those before the listener came are not. */
+  readonly #startsUs: Map<JobId, number> = new Map();
   #listener: EndListener = () => {};
   #nowUs = 0;
   /** Blocks that came up from lower tiers and no step has paid for yet. */
@@ -57,7 +61,8 @@ export class InstanceDriver implements TransferDriver {
     this.#shared = shared;
     this.#top = tiers[0];
     this.#last = tiers[tiers.length - 1];
-    this.#route = { from: null, to: this.#top, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
+    const nothing = { bytes: 0, keys: new Uint32Array(0), keyAt: -1, priority: JobPriority.DEMAND_LOAD };
+    this.#route = { from: null, to: this.#top, ...nothing, leaves: false };
     this.#end = { job: 0 as JobId, outcome: Outcome.LOADED, digestLo: 0, digestHi: 0, reason: '' };
     this.#timeline = timeline;
     this.#loads = loads;
@@ -86,10 +91,14 @@ export class InstanceDriver implements TransferDriver {
   /** Time that the step that begins now pays for blocks that came up before it, in microseconds. */
   bill(): number {
     if (this.#loads.kind !== 'billed' || this.#unbilledBlocks === 0) return 0;
-    const { baseUs, usPerBlock } = this.#loads;
-    const billedUs = this.#unbilledBlocks * Math.trunc(baseUs + usPerBlock);
+    const billedUs = this.#unbilledBlocks * this.#blockUs;
     this.#unbilledBlocks = 0;
     return billedUs;
+  }
+
+  /** Time that a step pays for a block, in microseconds; 0 where loads go over links. */
+  get #blockUs(): number {
+    return this.#loads.kind === 'billed' ? Math.trunc(this.#loads.baseUs + this.#loads.usPerBlock) : 0;
   }
 
   /** A flight is due. */
@@ -98,6 +107,12 @@ export class InstanceDriver implements TransferDriver {
     if (job === null) return;
     this.#nowUs = this.#timeline.nowUs;
     const isMissing = this.#missing.delete(job);
+    const startUs = this.#startsUs.get(job);
+    if (startUs !== undefined) {
+      this.#startsUs.delete(job);
+      jobs.route(job, this.#route);
+      this.#tellMove(startUs, this.#nowUs, isMissing);
+    }
     if (this.#shared !== null && !isMissing) {
       const route = this.#route;
       jobs.route(job, route);
@@ -122,7 +137,12 @@ export class InstanceDriver implements TransferDriver {
 
   #endAll(jobs: IssuedJobs): void {
     for (let job = jobs.nextJob(); job !== 0; job = jobs.nextJob()) {
-      if (this.#countsLoads && this.#isReload(job, jobs)) this.#unbilledBlocks++;
+      const isBilled = this.#countsLoads && this.#isReload(job, jobs);
+      if (isBilled) this.#unbilledBlocks++;
+      if (this.moved !== null) {
+        jobs.route(job, this.#route);
+        this.#tellMove(this.#nowUs, this.#nowUs + (isBilled ? this.#blockUs : 0), false);
+      }
       this.#tell(job, Outcome.LOADED, 0, 0);
     }
   }
@@ -138,6 +158,7 @@ export class InstanceDriver implements TransferDriver {
         const digestLo = (keys[at] ^ keys[at + 2]) >>> 0;
         this.#tell(job, Outcome.LOADED, digestLo, (keys[at + 1] ^ keys[at + 3]) >>> 0);
       } else {
+        if (this.moved !== null) this.#startsUs.set(job, this.#timeline.nowUs);
         this.#send(job, flights);
         moves = true;
       }
@@ -170,6 +191,14 @@ export class InstanceDriver implements TransferDriver {
     jobs.route(job, this.#route);
     const { from, to } = this.#route;
     return from !== null && to === this.#top && from !== this.#top;
+  }
+
+  /** Tells of the move that `#route` has; copies within a tier and seals are none. */
+  #tellMove(startUs: number, endUs: number, isMissing: boolean): void {
+    const { from, to, bytes, keys, keyAt, priority, leaves } = this.#route;
+    if (from === null || from === to || keyAt === -1) return;
+    const way = { from, to, bytes, key: keys.subarray(keyAt, keyAt + 4) };
+    this.moved?.({ ...way, startUs, endUs, priority, leaves, isMissing });
   }
 
   #tell(job: JobId, outcome: Outcome, digestLo: number, digestHi: number): void {

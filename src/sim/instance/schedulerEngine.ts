@@ -111,7 +111,7 @@ export class SchedulerEngine implements InstanceEngine {
     } = config;
     const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
     this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
-    const tiers = this.manager.tiers;
+    const tiers = this.manager.inspect.tiers;
     const driver = new InstanceDriver({ tiers, loads, links, shared: this.#shared }, timeline);
     this.#driver = driver;
     const carrier = new JobCarrier(this.manager, driver);
@@ -121,7 +121,7 @@ export class SchedulerEngine implements InstanceEngine {
     };
     this.#afterCall = afterCall;
     const nowUs = (): number => timeline.nowUs;
-    this.#hits = this.manager.tiers.map(() => 0);
+    this.#hits = this.manager.inspect.tiers.map(() => 0);
     const crowd = () => {
       const { loadingCount: loading, waitingCount } = this.scheduler;
       // loads that began at arrival are under way too, or hold what they brought
@@ -200,7 +200,8 @@ export class SchedulerEngine implements InstanceEngine {
     return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#driver.flights);
   }
 
-  watchCache({ stored, removed }: CacheListener): void {
+  watchCache({ stored, removed, moved }: CacheListener): void {
+    this.#driver.moved = moved ?? null;
     this.manager.listen({ ...this.#wakes, stored: (tier, { key }) => stored(tier, key), removed });
   }
 
@@ -322,10 +323,10 @@ export class SchedulerEngine implements InstanceEngine {
     this.#held.visitState(visitor);
     this.#side?.visitState(visitor);
     this.#adapters?.visitState(visitor);
-    this.#port.visitState(visitor, (id) => this.manager.sequence(id));
+    this.#port.visitState(visitor, (id) => this.manager.inspect.sequence(id));
     visitor.list(this.#hits);
     visitor.fields(this.#received);
-    const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.sequence(id);
+    const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.inspect.sequence(id);
     const asking = (row: number): SimRequest => {
       const request = requestOf(row);
       this.#asking.set(request.keys, request);
@@ -349,7 +350,7 @@ export class SchedulerEngine implements InstanceEngine {
     const to = Math.min(promptBlocks, keys.length);
     const from = manager.matchLength(words, to);
     if (from >= to) return;
-    const position = manager.tiers.length - 1;
+    const position = manager.inspect.tiers.length - 1;
     const found = server.find(space, words, from, to);
     for (let i = from; i < from + found; i++) {
       const key = words.slice(4 * i, 4 * i + 4);
@@ -482,7 +483,7 @@ class HeldBlocks {
     const before = this.#port.hitsByTier();
     const sequence = manager.open(keys.words, blocks, nowUs, blocks);
     const byTierFound = this.#port.hitsSince(before);
-    const { thrashed } = manager.counters;
+    const { thrashed } = manager.inspect.counters;
     const fits = manager.load(sequence, nowUs);
     this.#port.noteThrashing(keys, thrashed);
     if (fits) {
@@ -571,7 +572,8 @@ class HeldBlocks {
         () => [...held].map(([row, { id }]) => [row, id] as const),
         (saved) => {
           held.clear();
-          for (const [row, id] of saved) held.set(row, this.#manager.sequence(id as SequenceId) as Sequence);
+          for (const [row, id] of saved)
+            held.set(row, this.#manager.inspect.sequence(id as SequenceId) as Sequence);
         },
       );
     }
@@ -734,22 +736,22 @@ class ChoosingPort extends ManagerPort {
 
   /** Every matched block so far, by the tier in which it was found, whatever came of it. */
   hitsByTier(): readonly number[] {
-    return [...this.#manager.counters.hits];
+    return [...this.#manager.inspect.counters.hits];
   }
 
   hitsSince(before: readonly number[]): readonly number[] {
-    return before.map((count, tier) => this.#manager.counters.hits[tier] - count);
+    return before.map((count, tier) => this.#manager.inspect.counters.hits[tier] - count);
   }
 
   override load(sequence: Sequence, nowUs: number): boolean {
-    const before = this.#manager.counters.thrashed;
+    const before = this.#manager.inspect.counters.thrashed;
     const fits = super.load(sequence, nowUs);
     this.noteThrashing(this.#openedUnder.get(sequence), before);
     return fits;
   }
 
   override loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
-    const before = this.#manager.counters.thrashed;
+    const before = this.#manager.inspect.counters.thrashed;
     const fits = super.loadFromBack(sequence, from, to, nowUs);
     this.noteThrashing(this.#openedUnder.get(sequence), before);
     return fits;
@@ -757,7 +759,7 @@ class ChoosingPort extends ManagerPort {
 
   /** @param before reloads that counted as thrashing before the load for a request with these keys */
   noteThrashing(keys: BlockKeys | undefined, before: number): void {
-    if (keys !== undefined && this.#manager.counters.thrashed > before) this.#thrashing.push(keys);
+    if (keys !== undefined && this.#manager.inspect.counters.thrashed > before) this.#thrashing.push(keys);
   }
 
   /**
@@ -803,15 +805,15 @@ class ChoosingPort extends ManagerPort {
     }
     let longestUs = 0;
     let linkUs = 0;
-    for (const [position, tier] of this.#manager.tiers.entries()) {
+    for (const [position, tier] of this.#manager.inspect.tiers.entries()) {
       if (position === TOP || links === null) continue;
       const blocks = byTier[position];
       if (blocks === 0 && pending === 0) continue;
-      const top = this.#manager.tiers[TOP];
+      const top = this.#manager.inspect.tiers[TOP];
       const ownQueueUs = Math.max(0, links.freeAtUs(linkName(tier, top)) - nowUs());
       let blockUs = links.transferUs(tier as Tier, top, blockBytes);
       let queuedUs = ownQueueUs;
-      if (shared !== null && position === this.#manager.tiers.length - 1) {
+      if (shared !== null && position === this.#manager.inspect.tiers.length - 1) {
         queuedUs = Math.max(ownQueueUs, shared.server.readQueueUs(nowUs()));
         const wholeBytes = shared.ranks * blockBytes;
         blockUs = Math.max(blockUs, Math.ceil((wholeBytes * 1e6) / shared.server.config.readBytesPerS));

@@ -64,7 +64,7 @@ export class SideSequences {
 
   /** The manager's state is brought back before. */
   visitState(visitor: StateVisitor): void {
-    const named = (id: number): Sequence => this.#manager.sequence(id as SequenceId) as Sequence;
+    const named = (id: number): Sequence => this.#manager.inspect.sequence(id as SequenceId) as Sequence;
     visitor.value(
       () => [...this.#sideOf].map(([{ id }, side]) => [id, side.id] as const),
       (saved) => {

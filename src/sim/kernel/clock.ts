@@ -5,7 +5,8 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 
 /** The horizon of a simulation that has none. */
 export const NO_HORIZON: number = Infinity;
@@ -33,7 +34,7 @@ export class VirtualClock {
  * @throws {TierKVError} TKV_CONFIG for a negative value.
  */
 export function horizonFromInt64(field: string, ticks: bigint): number {
-  requireShapes({ field, ticks }, { field: 'text', ticks: 'bigint' });
+  checkInputs({ field, ticks }, { field: is.text(), ticks: is.bigint() });
   if (ticks < 0n) {
     throw new TierKVError(
       'TKV_CONFIG',

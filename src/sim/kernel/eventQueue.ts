@@ -14,7 +14,8 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 
 const PRIORITY_BIAS = 64;
 const PRIORITY_UNIT = 2 ** 46; // ranks and sequences below this keep all three in one exact double
@@ -69,7 +70,10 @@ export class EventQueue {
    * @param priorities priority of each event type, index = type, integers in [-64, 63]; lower leaves first.
    */
   constructor(priorities: readonly number[], capacity: number = 256) {
-    requireShapes({ priorities, capacity }, { priorities: ['number'], capacity: 'number?' });
+    checkInputs(
+      { priorities, capacity },
+      { priorities: is.list(is.number()), capacity: is.optional(is.number()) },
+    );
     invariant(
       priorities.every((p) => Number.isInteger(p) && p >= -PRIORITY_BIAS && p < PRIORITY_BIAS),
       'event priorities are integers in [-64, 63]',
@@ -226,7 +230,7 @@ export class EventQueue {
 
   /** A queue that goes on from `state`, independent of the one it was taken from. */
   static restore(state: EventQueueState): EventQueue {
-    requireShapes({ state }, { state: { sequence: 'number', events: 'bytes' } });
+    checkInputs({ state }, { state: is.fields({ sequence: is.number(), events: is.bytes() }) });
     const queue = new EventQueue(state.priorities, state.events.length / STRIDE);
     queue.#sequence = state.sequence;
     queue.#size = state.events.length / STRIDE;

@@ -6,7 +6,8 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { type BatchSums, type LatencyModel, type StepPart, toStepTicks } from './latencyModel.ts';
 import type { Hardware } from './modelConfig.ts';
 import {
@@ -80,12 +81,12 @@ export class Calibrated implements LatencyModel {
    * @throws {TierKVError} TKV_CONFIG when it is needed and 0.
    */
   constructor(shape: EngineShape, interconnectGbPerS: number, coefficients: CalibratedCoefficients) {
-    requireShapes(
+    checkInputs(
       { shape, interconnectGbPerS, coefficients },
       {
-        shape: { layers: 'number', moeLayers: 'number' },
-        interconnectGbPerS: 'number',
-        coefficients: { gemm16: 'object', gemm8: 'object' },
+        shape: is.fields({ layers: is.number(), moeLayers: is.number() }),
+        interconnectGbPerS: is.number(),
+        coefficients: is.fields({ gemm16: is.object(), gemm8: is.object() }),
       },
     );
     if (shape.tp * shape.dp > 1 && !(interconnectGbPerS > 0)) {

@@ -10,7 +10,8 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { tierLinks } from '../../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfile, LinkProfiles } from '../links/modeledDriver.ts';
@@ -40,7 +41,7 @@ export function kvBytesPerToken(model: ModelConfig, tp: number): number {
 
 /** Bytes of all weights, over all GPUs, with three matrices a feed-forward block. */
 export function weightBytes(model: ModelConfig): number {
-  requireShapes({ model }, { model: { name: 'text', layers: 'number' } });
+  checkInputs({ model }, { model: is.fields({ name: is.text(), layers: is.number() }) });
   const d = model.hiddenSize;
   const kvSize = model.kvHeads * trueHeadDim(model);
   const attention = d * (d + 2 * kvSize) + d * d;
@@ -87,12 +88,12 @@ export function automaticBlockCount(
   hardware: Hardware,
   options: BlockCountOptions,
 ): number {
-  requireShapes(
+  checkInputs(
     { model, hardware, options },
     {
-      model: { name: 'text', layers: 'number' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      options: { tp: 'number', dp: 'number' },
+      model: is.fields({ name: is.text(), layers: is.number() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      options: is.fields({ tp: is.number(), dp: is.number() }),
     },
   );
   requireOptions(options, blockCountOptionsNames, 'options');
@@ -169,7 +170,7 @@ export interface LinkCalibration {
  * @param samples at least two sizes.
  */
 export function fitLink(samples: readonly LinkSample[]): LinkProfile {
-  requireShapes({ samples }, { samples: [{ bytes: 'number', latencyUs: 'number' }] });
+  checkInputs({ samples }, { samples: is.list(is.fields({ bytes: is.number(), latencyUs: is.number() })) });
   if (samples.length === 0) throw inputError('samples', 'holds no transfer. Measure one or more.');
   // minimise the sum of ((a + b x - y) / y)^2
   let [w, wx, wxx, wy, wxy] = [0, 0, 0, 0, 0];
@@ -250,7 +251,7 @@ export function readLinks(root: SpecNode): LinkProfiles | undefined {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseLinkCalibration(text: string, file: string): LinkCalibration {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const root = readYaml(text, file);
   root.choice('schema', [linkSchema]);
   const device = root.text('device');

@@ -4,7 +4,8 @@
  * strict rules.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfiles } from '../links/modeledDriver.ts';
 import type { CalibratedCoefficients } from './calibrated.ts';
@@ -15,6 +16,7 @@ import type { TrainedPhysicsCoefficients } from './trainedPhysics.ts';
 
 export const coefficientSchema = 'tierkv.latency/1';
 
+/** Fitted numbers of a latency model, by its name. */
 export type Coefficients =
   | {
       readonly backend: 'calibrated';
@@ -141,7 +143,7 @@ const betaNames = [
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseCoefficients(text: string, file: string): Coefficients {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const root = readYaml(text, file);
   root.choice('schema', [coefficientSchema]);
   const backend = root.choice('backend', latencyBackendNames);

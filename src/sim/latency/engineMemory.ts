@@ -9,7 +9,8 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { kvLayout } from './kvLayout.ts';
 import {
   type Hardware,
@@ -34,6 +35,7 @@ const runtimeGib = { alone: 0.13, several: 0.55 } as const;
 /** Share of the memory on the data sheet that a process is shown where a GPU's file does not say it. */
 const visibleShare = 0.985;
 
+/** What `engineMemory` takes beside model and GPU. */
 export interface EngineMemoryOptions {
   readonly tp: number;
   /** Data parallel ranks of a mixture of experts, over which its experts are spread too. */
@@ -189,6 +191,7 @@ function activationBytes(model: ModelConfig, options: EngineMemoryOptions): numb
 }
 
 /**
+ * How much of a GPU's memory weights and activations take, and how many KV blocks are left.
  * @throws {TierKVError} TKV_CONFIG for options out of range; TKV_CAPACITY when no KV block fits.
  */
 export function engineMemory(
@@ -196,12 +199,12 @@ export function engineMemory(
   hardware: Hardware,
   options: EngineMemoryOptions,
 ): EngineMemory {
-  requireShapes(
+  checkInputs(
     { model, hardware, options },
     {
-      model: { name: 'text', layers: 'number' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      options: { tp: 'number', dp: 'number' },
+      model: is.fields({ name: is.text(), layers: is.number() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      options: is.fields({ tp: is.number(), dp: is.number() }),
     },
   );
   requireOptions(options, engineMemoryOptionsNames, 'options');

@@ -6,6 +6,7 @@
 
 import { invariant } from '../../runtime/errors.ts';
 
+/** A model of time: how long an engine takes for a step. */
 export interface LatencyModel {
   readonly backend: string;
   /** How long the engine takes for one step over a batch of these sums. */
@@ -95,6 +96,7 @@ export interface BatchedRequest {
   readonly outputTokens: number;
 }
 
+/** Sums over the requests of a step, from which a latency model takes its time. */
 export class BatchSums {
   /** Requests of any kind. */
   requests: number = 0;

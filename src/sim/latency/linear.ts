@@ -4,7 +4,8 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { type BatchSums, type LatencyModel, type StepPart, toStepTicks, toTicks } from './latencyModel.ts';
 
 // `linear`: with its first three coefficients it is the regression that upstream once had (constant, prompt
@@ -31,6 +32,7 @@ export interface LinearCoefficients {
   readonly beta: readonly number[];
 }
 
+/** A latency model that is linear in the tokens of a step. */
 export class Linear implements LatencyModel {
   readonly backend: string = 'linear';
   readonly outputTokenProcessingUs: number;
@@ -43,7 +45,10 @@ export class Linear implements LatencyModel {
    * finite.
    */
   constructor(coefficients: LinearCoefficients) {
-    requireShapes({ coefficients }, { coefficients: { alpha: ['number'], beta: ['number'] } });
+    checkInputs(
+      { coefficients },
+      { coefficients: is.fields({ alpha: is.list(is.number()), beta: is.list(is.number()) }) },
+    );
     const { alpha, beta } = coefficients;
     if (alpha.length !== 3) throw configError('alpha', `has ${alpha.length} values, not 3`, 'Give three.');
     if (beta.length < 1 || beta.length > linearTerms.length) {

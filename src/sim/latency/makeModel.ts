@@ -1,7 +1,8 @@
 /** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
 import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
@@ -21,6 +22,7 @@ export function hasOwnCoefficients(backend: LatencyBackend): boolean {
   return !broughtCoefficients.includes(backend);
 }
 
+/** What `newLatencyModel` takes: model, GPU, parallelism and coefficients. */
 export interface LatencySetup {
   readonly model: ModelConfig;
   readonly hardware: Hardware;
@@ -57,7 +59,7 @@ const latencySetupNames: readonly string[] = optionNames<LatencySetup>({
  * range.
  */
 export function newLatencyModel(setup: LatencySetup): LatencyModel {
-  requireShapes({ setup }, { setup: { tp: 'number' } });
+  checkInputs({ setup }, { setup: is.fields({ tp: is.number() }) });
   requireOptions(setup, latencySetupNames, 'setup');
   const { model, hardware, coefficients } = setup;
   const parallelism = { tp: requireInteger('tp', setup.tp, 1), dp: requireInteger('dp', setup.dp ?? 1, 1) };

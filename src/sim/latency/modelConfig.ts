@@ -5,7 +5,8 @@
  */
 
 import { nearestName, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 import { countedKinds, type HybridLayers, readHybridLayers } from './hybridLayers.ts';
@@ -277,7 +278,7 @@ function maxModelTokensOf(config: Config): number {
 
 /** The name that data files use: lower case, without the organisation before the first slash. */
 export function modelFileName(model: string): string {
-  requireShapes({ model }, { model: 'text' });
+  checkInputs({ model }, { model: is.text() });
   return model.toLowerCase().slice(model.indexOf('/') + 1);
 }
 
@@ -293,9 +294,9 @@ export function parseModelConfig(
   name: string,
   assumePlainAttention: boolean = false,
 ): ModelConfig {
-  requireShapes(
+  checkInputs(
     { text, file, name, assumePlainAttention },
-    { text: 'text', file: 'name', name: 'text', assumePlainAttention: 'flag' },
+    { text: is.text(), file: is.name(), name: is.text(), assumePlainAttention: is.flag() },
   );
   const config = new Config(readYaml(text, file));
   if (!assumePlainAttention && config.holder(assumeKey).flag(assumeKey) !== true) {
@@ -398,6 +399,7 @@ export function layerSplit(model: ModelConfig, prefix: boolean): { moe: number; 
 // Figures of a GPU that latency models use, read from a data file of ours or from one entry of upstream's
 // `hardware_config.json`. Every number is checked; an unknown key is an error with the nearest known one.
 
+/** A GPU: peaks, bandwidths and memory. */
 export interface Hardware {
   readonly name: string;
   /** Other names under which users ask for it. */
@@ -457,7 +459,7 @@ function readOurs(node: SpecNode): Hardware {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseHardware(text: string, file: string): Hardware {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   return readOurs(readYaml(text, file));
 }
 
@@ -467,7 +469,7 @@ export function parseHardware(text: string, file: string): Hardware {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseUpstreamHardware(text: string, file: string): Hardware[] {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const root = readYaml(text, file);
   return root.keys().map((name) => {
     const node = root.section(name);
@@ -508,9 +510,9 @@ export function requireKnownName(
   names: readonly string[],
   remedy: string,
 ): string {
-  requireShapes(
+  checkInputs(
     { what, asked, names, remedy },
-    { what: 'text', asked: 'text', names: ['text'], remedy: 'text' },
+    { what: is.text(), asked: is.text(), names: is.list(is.text()), remedy: is.text() },
   );
   const found = names.find((name) => name.toLowerCase() === asked.toLowerCase());
   if (found !== undefined) return found;

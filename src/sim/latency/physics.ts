@@ -3,7 +3,8 @@
  * which no step can be, and the times of its three kernels.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
 import {
   type Hardware,
@@ -99,12 +100,12 @@ export function engineShape(
   hardware: Hardware,
   ranks: Parallelism & { readonly expertImbalance?: number },
 ): EngineShape {
-  requireShapes(
+  checkInputs(
     { model, hardware, ranks },
     {
-      model: { name: 'text', layers: 'number' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      ranks: { tp: 'number' },
+      model: is.fields({ name: is.text(), layers: is.number() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      ranks: is.fields({ tp: is.number() }),
     },
   );
   const { tp, dp, expertImbalance = 1 } = ranks;

@@ -5,7 +5,8 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import {
   type BatchSums,
   type LatencyModel,
@@ -39,13 +40,13 @@ export class Roofline implements LatencyModel {
 
   /** @param alpha queueing time, its slope in prompt tokens, and overhead of an output token, in µs. */
   constructor(model: ModelConfig, hardware: Hardware, ranks: Parallelism, alpha: readonly number[]) {
-    requireShapes(
+    checkInputs(
       { model, hardware, alpha, ranks },
       {
-        model: { name: 'text', layers: 'number' },
-        hardware: { name: 'text', peakTflops: 'number' },
-        alpha: ['number'],
-        ranks: { tp: 'number' },
+        model: is.fields({ name: is.text(), layers: is.number() }),
+        hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+        alpha: is.list(is.number()),
+        ranks: is.fields({ tp: is.number() }),
       },
     );
     const { tp } = ranks;

@@ -6,7 +6,8 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import {
   type BatchSums,
   type LatencyModel,
@@ -87,14 +88,14 @@ export class TrainedPhysics implements LatencyModel {
     coefficients: TrainedPhysicsCoefficients,
     comm: MoeCommBackend,
   ) {
-    requireShapes(
+    checkInputs(
       { model, hardware, coefficients, comm, ranks },
       {
-        model: { name: 'text', layers: 'number' },
-        hardware: { name: 'text', peakTflops: 'number' },
-        coefficients: { alpha: 'array', beta: 'array' },
-        comm: 'text',
-        ranks: { tp: 'number' },
+        model: is.fields({ name: is.text(), layers: is.number() }),
+        hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+        coefficients: is.fields({ alpha: is.array(), beta: is.array() }),
+        comm: is.text(),
+        ranks: is.fields({ tp: is.number() }),
       },
     );
     const { tp, dp } = ranks;

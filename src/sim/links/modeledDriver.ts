@@ -6,8 +6,9 @@
 
 import type { Digest } from '../../runtime/digest.ts';
 import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, IssuedJobs, TransferDriver } from '../../runtime/tier/driver.ts';
@@ -134,6 +135,7 @@ export class Flights<T> {
 // over the bandwidth. Between its last byte and the moment at which its end is known lies a delay, in which the
 // link already carries the next transfer. While both directions are busy, each has a share of its bandwidth.
 
+/** How long transfers take on a modeled link. */
 export interface LinkProfile {
   /** Time that each transfer takes of the link, beside its bytes. */
   readonly baseLatencyUs: number;
@@ -252,12 +254,12 @@ export class ModeledDriver implements TransferDriver {
     timeline: Timeline,
     share: ModeledShare | null = null,
   ) {
-    requireShapes(
+    checkInputs(
       { config, links, timeline },
       {
-        config: { moveOnReload: 'flag', refuseWhenFull: 'flag' },
-        links: { transferUs: 'function' },
-        timeline: { schedule: 'function' },
+        config: is.fields({ moveOnReload: is.flag(), refuseWhenFull: is.flag() }),
+        links: is.fields({ transferUs: is.func() }),
+        timeline: is.fields({ schedule: is.func() }),
       },
     );
     this.#share = share;

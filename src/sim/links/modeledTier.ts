@@ -4,7 +4,8 @@
  * transfer takes is the link model's business. `tierContract` holds for it, but for the comparison of bytes.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -30,7 +31,10 @@ export class ModeledTier implements TierStore {
   #disposed = false;
 
   constructor(tier: Tier, shape: PoolShape) {
-    requireShapes({ tier, shape }, { tier: 'number', shape: { pageBytes: 'number', pages: 'number' } });
+    checkInputs(
+      { tier, shape },
+      { tier: is.number(), shape: is.fields({ pageBytes: is.number(), pages: is.number() }) },
+    );
     this.tier = tier;
     this.capacityBytes = shape.capacityBytes;
     this.#ledger = new SlotLedger(shape);

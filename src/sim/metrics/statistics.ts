@@ -4,7 +4,8 @@
  * sorted list.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { type RequestTable, Status, type ValueCounts } from './requestTable.ts';
 
 export interface Summary {
@@ -61,7 +62,7 @@ export function percentile(sorted: Float64Array, p: number): number {
 
 /** Summarizes a list. Sorts it in place. */
 export function summarize(values: Float64Array): Summary {
-  requireShapes({ values }, { values: 'bytes' });
+  checkInputs({ values }, { values: is.bytes() });
   values.sort();
   let sum = 0;
   for (const value of values) sum += value;

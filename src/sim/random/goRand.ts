@@ -5,7 +5,8 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { exp, log } from './elementary.ts';
 import { LaggedFibonacciSource, type Rewindable, type SourceState } from './laggedFibonacci.ts';
 import {
@@ -26,7 +27,7 @@ export class GoRandom implements Rewindable {
   readonly #source: LaggedFibonacciSource;
 
   constructor(seed: bigint) {
-    requireShapes({ seed }, { seed: 'bigint' });
+    checkInputs({ seed }, { seed: is.bigint() });
     this.#source = new LaggedFibonacciSource(seed);
   }
 
@@ -262,7 +263,7 @@ export class PartitionedRandom {
   readonly #streams = new Map<string, GoRandom>();
 
   constructor(key: bigint) {
-    requireShapes({ key }, { key: 'bigint' });
+    checkInputs({ key }, { key: is.bigint() });
     this.key = BigInt.asIntN(64, key);
   }
 

@@ -5,7 +5,8 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { exp, gamma, log, pow, roundHalfAway } from './elementary.ts';
 import type { GoRandom } from './goRand.ts';
 
@@ -206,9 +207,9 @@ export function normalizedExponentialGaps(
   count: number,
   durationUs: number,
 ): ArrivalSampler & { readonly gapsUs: Float64Array } {
-  requireShapes(
+  checkInputs(
     { random, count, durationUs },
-    { random: { seek: 'function' }, count: 'number', durationUs: 'number' },
+    { random: is.fields({ seek: is.func() }), count: is.number(), durationUs: is.number() },
   );
   invariant(count > 0 && durationUs >= count, 'normalized gaps need a duration of at least 1 µs a gap');
   const rate = count / durationUs;

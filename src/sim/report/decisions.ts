@@ -3,10 +3,15 @@
  * is wanted. Regret is upstream's: the best score less the chosen one's.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
+import { JobPriority } from '../../runtime/tables/jobTable.ts';
+import { TOP, tierName } from '../../runtime/tier/tier.ts';
+import type { HandoffSend } from '../cluster/handoffs.ts';
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
 import type { ReplicaChange, ScaleChange } from '../cluster/scaling.ts';
 import type { AdmissionDecision, RoutingDecision } from '../control/policy.ts';
+import type { BlockMove } from '../instance/engine.ts';
 import type { Instance } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
 import { type RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
@@ -22,6 +27,34 @@ export interface DecisionSummary {
   readonly divergences: number;
 }
 
+/**
+ * A block of KV that went from one place to another: between tiers of an instance, or with a hand-off from a prefill to a
+ * decode instance.
+ */
+export interface KVTransferRecord {
+  readonly kind: 'kv_transfer';
+  /** When it was asked for. */
+  readonly timeUs: number;
+  readonly instance: number;
+  /** Instance that a hand-off goes to. */
+  readonly toInstance?: number;
+  /** Id of the request that a hand-off is of. */
+  readonly request?: string;
+  /** The key that the block has when it is full, 32 hexadecimal digits; '' for a last block that never is. */
+  readonly block: string;
+  readonly fromTier: string;
+  readonly toTier: string;
+  readonly bytes: number;
+  /** Until it had arrived, with the wait for its link. Of loads that a step pays for: what it pays. */
+  readonly latencyUs: number;
+  readonly reason: 'offload' | 'reload' | 'pd_handoff';
+  /**
+   * `evict`: it gave its room up above; `copy`: it stayed there too; `demand`: a request waited for it; `prefetch`: it came
+   * before one joined a batch; `missing`: the shared tier had forgotten it; `handoff`.
+   */
+  readonly type: 'evict' | 'copy' | 'demand' | 'prefetch' | 'missing' | 'handoff';
+}
+
 export class Decisions implements SimulationObserver {
   readonly #records: object[] | null;
   readonly #scales: ScaleRecords = new ScaleRecords();
@@ -33,9 +66,18 @@ export class Decisions implements SimulationObserver {
   #divergences = 0;
   readonly #targets = new Map<number, number>();
 
-  /** @param keeps whether each decision is kept for a file */
+  /** Absent where no record is kept: moves are many. */
+  readonly moved?: (instance: number, move: BlockMove) => void;
+  readonly handoffSent?: (sent: HandoffSend) => void;
+
+  /** @param keeps whether each decision, and each block that went from tier to tier, is kept for a file */
   constructor(keeps: boolean) {
     this.#records = keeps ? [] : null;
+    if (!keeps) return;
+    this.moved = (instance, move) => this.#records?.push(tierMove(instance, move));
+    this.handoffSent = (sent) => {
+      for (const record of handoffMoves(sent)) this.#records?.push(record);
+    };
   }
 
   get records(): readonly object[] {
@@ -90,6 +132,63 @@ export class Decisions implements SimulationObserver {
   }
 }
 
+function tierMove(instance: number, move: BlockMove): KVTransferRecord {
+  const { from, to, bytes, key, startUs, endUs } = move;
+  return {
+    kind: 'kv_transfer',
+    timeUs: startUs,
+    instance,
+    block: blockText(key),
+    fromTier: tierName(from),
+    toTier: tierName(to),
+    bytes,
+    latencyUs: endUs - startUs,
+    reason: to < from ? 'reload' : 'offload',
+    type: typeOf(move),
+  };
+}
+
+/** The blocks of a send: each takes as long as all of them. */
+function handoffMoves({
+  request,
+  from,
+  to,
+  firstBlock,
+  blocks,
+  bytes,
+  sentUs,
+  endUs,
+}: HandoffSend): object[] {
+  return Array.from({ length: blocks }, (_, i): KVTransferRecord => {
+    const at = 4 * (firstBlock + i);
+    return {
+      kind: 'kv_transfer',
+      timeUs: sentUs,
+      instance: from,
+      toInstance: to,
+      request: request.id,
+      block: blockText(request.keys.words.subarray(at, at + 4)),
+      fromTier: tierName(TOP),
+      toTier: tierName(TOP),
+      bytes: bytes / blocks,
+      latencyUs: endUs - sentUs,
+      reason: 'pd_handoff',
+      type: 'handoff',
+    };
+  });
+}
+
+function blockText(key: Uint32Array): string {
+  if (key.every((word) => word === 0)) return '';
+  return Array.from(key, (word) => word.toString(16).padStart(8, '0')).join('');
+}
+
+function typeOf({ from, to, priority, leaves, isMissing }: BlockMove): KVTransferRecord['type'] {
+  if (isMissing) return 'missing';
+  if (to > from) return leaves ? 'evict' : 'copy';
+  return priority === JobPriority.DEMAND_LOAD ? 'demand' : 'prefetch';
+}
+
 function aboutRequest({ id, tenantId, sloClass, promptTokens }: SimRequest): object {
   return { request: id, tenant: tenantId, sloClass, promptTokens };
 }
@@ -129,7 +228,7 @@ function pairsAbove(values: readonly number[], factor: number): number {
  * twice as long as the later.
  */
 export function priorityInversions(table: RequestTable): number {
-  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  checkInputs({ table }, { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }) });
   const groups = new Map<string, number[]>();
   for (let row = 0; row < table.size; row++) {
     if (table.status[row] !== Status.COMPLETED) continue;
@@ -151,7 +250,7 @@ export function priorityInversions(table: RequestTable): number {
 
 /** Instances whose queue was on average more than twice as long as the mean over all instances. */
 export function headOfLineBlocking(instances: readonly Instance[]): number {
-  requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
+  checkInputs({ instances }, { instances: is.list(is.fields({ number: is.number(), id: is.text() })) });
   if (instances.length < 2) return 0;
   const means = instances.map(({ counters, times }) =>
     times.steps === 0 ? 0 : counters.waitingSum / times.steps,

@@ -4,7 +4,8 @@
  * order of operations, so that equal runs give equal bits.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { Instance } from '../instance/instance.ts';
 import { type RequestTable, Status, ValueCounts } from '../metrics/requestTable.ts';
 import {
@@ -22,6 +23,7 @@ import {
   wasTurnedAway,
 } from '../metrics/statistics.ts';
 
+/** Metrics of a run or of one instance, with the names of BLIS. */
 export interface MetricsOutput {
   readonly instance_id: string;
   readonly completed_requests: number;
@@ -94,13 +96,13 @@ export function clusterMetrics(
   targets: TargetsByClass = {},
   withRows: boolean = true,
 ): MetricsOutput {
-  requireShapes(
+  checkInputs(
     { table, instances, targets, withRows },
     {
-      table: { size: 'number', arrivalUs: 'bytes' },
-      instances: [{ number: 'number', id: 'text' }],
-      targets: 'object?',
-      withRows: 'flag?',
+      table: is.fields({ size: is.number(), arrivalUs: is.bytes() }),
+      instances: is.list(is.fields({ number: is.number(), id: is.text() })),
+      targets: is.optional(is.object()),
+      withRows: is.optional(is.flag()),
     },
   );
   const metrics = metricsOutput(table, instances, 'cluster', undefined, withRows);
@@ -120,14 +122,14 @@ export function metricsOutput(
   only?: number,
   withRows: boolean = true,
 ): MetricsOutput {
-  requireShapes(
+  checkInputs(
     { table, instances, id, only, withRows },
     {
-      table: { size: 'number', arrivalUs: 'bytes' },
-      instances: [{ number: 'number', id: 'text' }],
-      id: 'text',
-      only: 'number?',
-      withRows: 'flag?',
+      table: is.fields({ size: is.number(), arrivalUs: is.bytes() }),
+      instances: is.list(is.fields({ number: is.number(), id: is.text() })),
+      id: is.text(),
+      only: is.optional(is.number()),
+      withRows: is.optional(is.flag()),
     },
   );
   const scope = only === undefined ? instances : [instances[only]];
@@ -210,12 +212,12 @@ export interface ServedRates {
  * @param isRecorded whether arrivals were recorded, not generated
  */
 export function servedRates(table: RequestTable, metrics: MetricsOutput, isRecorded: boolean): ServedRates {
-  requireShapes(
+  checkInputs(
     { table, metrics, isRecorded },
     {
-      table: { size: 'number', arrivalUs: 'bytes' },
-      metrics: { vllm_estimated_duration_s: 'number', completed_requests: 'number' },
-      isRecorded: 'flag',
+      table: is.fields({ size: is.number(), arrivalUs: is.bytes() }),
+      metrics: is.fields({ vllm_estimated_duration_s: is.number(), completed_requests: is.number() }),
+      isRecorded: is.flag(),
     },
   );
   const endS = metrics.vllm_estimated_duration_s;
@@ -232,7 +234,7 @@ export function servedRates(table: RequestTable, metrics: MetricsOutput, isRecor
 
 /** When the first request came; 0 without any. */
 export function firstArrivalUs(table: RequestTable): number {
-  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  checkInputs({ table }, { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }) });
   let first = Infinity;
   for (let row = 0; row < table.size; row++) first = Math.min(first, table.arrivalUs[row]);
   return first === Infinity ? 0 : first;
@@ -276,9 +278,13 @@ export function goodputOf(
   targets: TargetsByClass,
   durationS: number,
 ): Goodput | undefined {
-  requireShapes(
+  checkInputs(
     { table, targets, durationS },
-    { table: { size: 'number', arrivalUs: 'bytes' }, targets: 'object', durationS: 'number' },
+    {
+      table: is.fields({ size: is.number(), arrivalUs: is.bytes() }),
+      targets: is.object(),
+      durationS: is.number(),
+    },
   );
   const names = Object.keys(targets).sort();
   if (names.length === 0) return undefined;
@@ -396,7 +402,7 @@ function summaryOf(rows: readonly number[], measure: (row: number) => number): S
 
 /** Classes that completed a request, in order of their names; requests without a class are left out. */
 export function classSummaries(table: RequestTable): ClassSummary[] {
-  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  checkInputs({ table }, { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }) });
   const groups = groupRows(table, (row) => table.originOf(row).sloClass);
   const summaries: ClassSummary[] = [];
   for (const [name, all] of groups) {
@@ -420,9 +426,9 @@ export function tenantSummaries(
   table: RequestTable,
   completedOnly: boolean = false,
 ): { tenants: TenantSummary[]; jain: number } {
-  requireShapes(
+  checkInputs(
     { table, completedOnly },
-    { table: { size: 'number', arrivalUs: 'bytes' }, completedOnly: 'flag?' },
+    { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }), completedOnly: is.optional(is.flag()) },
   );
   const groups = groupRows(table, (row) => table.originOf(row).tenantId);
   const tenants: TenantSummary[] = [];
@@ -437,7 +443,7 @@ export function tenantSummaries(
 
 /** Undefined where the workload has no sessions. */
 export function sessionSummary(table: RequestTable): SessionSummary | undefined {
-  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  checkInputs({ table }, { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }) });
   const groups = groupRows(table, (row) => table.sessionOf(row));
   groups.delete('');
   if (groups.size === 0) return undefined;

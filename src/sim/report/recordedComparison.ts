@@ -3,7 +3,8 @@
  * was recorded came from a server that was observed, or from another simulation.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { percentile } from '../metrics/statistics.ts';
 
 /** Times of one request in microseconds. */
@@ -40,9 +41,12 @@ export function compareRecorded(
   recorded: readonly RequestTiming[],
   simulated: readonly RequestTiming[],
 ): RecordedComparison {
-  requireShapes(
+  checkInputs(
     { recorded, simulated },
-    { recorded: [{ id: 'number', ttftUs: 'number' }], simulated: [{ id: 'number', ttftUs: 'number' }] },
+    {
+      recorded: is.list(is.fields({ id: is.number(), ttftUs: is.number() })),
+      simulated: is.list(is.fields({ id: is.number(), ttftUs: is.number() })),
+    },
   );
   const byId = new Map(simulated.map((timing) => [timing.id, timing]));
   const pairs = recorded.flatMap((real) => {

@@ -3,7 +3,8 @@
  * tiers were, and how evenly requests were spread.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { thrashingRateOf } from '../../runtime/outputs.ts';
 import { type TierName, tierNames } from '../../runtime/tier/tier.ts';
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
@@ -39,7 +40,7 @@ export interface CacheMetrics {
 }
 
 export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
-  requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
+  checkInputs({ instances }, { instances: is.list(is.fields({ number: is.number(), id: is.text() })) });
   const { tiers } = transferMetrics(instances);
   const offloads = instances.reduce((sum, { engine }) => sum + engine.counters.offloads, 0);
   const thrashed = instances.reduce((sum, { engine }) => sum + engine.counters.thrashed, 0);
@@ -57,7 +58,7 @@ export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
 }
 
 export function transferMetrics(instances: readonly Instance[]): TransferMetrics {
-  requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
+  checkInputs({ instances }, { instances: is.list(is.fields({ number: is.number(), id: is.text() })) });
   const sums = new Map<TierName, InstanceTierMetrics>();
   const links = new Map<string, LinkMetrics>();
   let sent = 0;
@@ -117,6 +118,7 @@ export function tierShares(instances: readonly (readonly TierReport[])[]): Reado
 
 // How full the tiers are over time, sampled at steps; the samples thin out as the run grows.
 
+/** How full the tiers were at one time, and what was found in them. */
 export interface OccupancySample {
   readonly timeUs: number;
   /** Share in use of each tier, HBM first, over all instances. */

@@ -6,7 +6,8 @@
  * fixed time apart; requests are ordered by (start, session, line).
  */
 
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { blockIds, importedRequest, runsOf, traceOrigin } from './importers.ts';
 import type { WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -57,9 +58,16 @@ export function* wekaRequests(
   file: string,
   options: WekaOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  checkInputs(
+    { lines, file, options },
+    { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
+  );
   requireOptions(options, wekaOptionsNames, 'options');
-  requireShapes(options, { sessionGapS: 'number?', blockTokens: 'number?', taken: 'object?' });
+  checkInputs(options, {
+    sessionGapS: is.optional(is.number()),
+    blockTokens: is.optional(is.number()),
+    taken: is.optional(is.object()),
+  });
   const { gapS, taken } = beginWeka(readFields, options);
   const rows: WekaRow[] = [];
   for (const [text, at] of numbered(lines, file)) {
@@ -77,7 +85,7 @@ function beginWeka(
 ): { readonly gapS: number; readonly taken: TakenColumns } {
   const gapS = options.sessionGapS ?? 60;
   const { taken = new TakenColumns() } = options;
-  requireShapes({ taken }, { taken: { begin: 'function' } });
+  checkInputs({ taken }, { taken: is.fields({ begin: is.func() }) });
   taken.begin(columns, `s, from the start of a session; sessions start ${gapS} s apart`);
   return { gapS, taken };
 }
@@ -90,14 +98,18 @@ export function* wekaSessionRequests(
   sessions: Iterable<readonly [session: Readonly<Record<string, unknown>>, at: TraceLine]>,
   options: WekaOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes({ sessions, options }, { sessions: 'iterable', options: 'object?' });
+  checkInputs({ sessions, options }, { sessions: is.iterable(), options: is.optional(is.object()) });
   requireOptions(options, wekaOptionsNames, 'options');
-  requireShapes(options, { sessionGapS: 'number?', blockTokens: 'number?', taken: 'object?' });
+  checkInputs(options, {
+    sessionGapS: is.optional(is.number()),
+    blockTokens: is.optional(is.number()),
+    taken: is.optional(is.object()),
+  });
   const { gapS, taken } = beginWeka(sessionRequestFields, options);
   const rows: WekaRow[] = [];
   const known = new Set<string>();
   for (const each of sessions) {
-    requireShapes({ each }, { each: 'iterable' });
+    checkInputs({ each }, { each: is.iterable() });
     const [session, at] = each;
     taken.leaveOthers(session, sessionNames);
     const id = at.text(session, 'id');

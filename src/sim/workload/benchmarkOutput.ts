@@ -4,7 +4,8 @@
  * measured run also when their tokens came.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { importedRequest, ownTokens, traceOrigin } from './importers.ts';
 import { maxRequestTokens, type WorkloadRequest } from './request.ts';
 import { shown, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -37,7 +38,10 @@ export function benchmarkedRequests(
   at: TraceLine,
   taken: TakenColumns = new TakenColumns(),
 ): BenchmarkedRequest[] {
-  requireShapes({ result, at, taken }, { result: 'object', at: { error: 'function' }, taken: 'object?' });
+  checkInputs(
+    { result, at, taken },
+    { result: is.object(), at: is.fields({ error: is.func() }), taken: is.optional(is.object()) },
+  );
   taken.begin(workloadFields, 's on the clock of the client, from the first request');
   for (const name in result) if (Array.isArray(result[name]) && !measured.has(name)) taken.leave(name);
   const inputs = listOf(result, 'input_lens', at);
@@ -120,7 +124,10 @@ export function* benchmarkRequests(
   at: TraceLine,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
-  requireShapes({ result, at, taken }, { result: 'object', at: { error: 'function' }, taken: 'object?' });
+  checkInputs(
+    { result, at, taken },
+    { result: is.object(), at: is.fields({ error: is.func() }), taken: is.optional(is.object()) },
+  );
   const requests = benchmarkedRequests(result, at, taken);
   const firstS = requests[0]?.startS ?? 0;
   let index = 0;

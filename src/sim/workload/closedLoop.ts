@@ -4,7 +4,8 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { type ClientSpec, END_STATE, type WalkSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { GoRandom, type PooledStream, StreamPool } from '../random/goRand.ts';
@@ -223,6 +224,7 @@ interface KindSamplers {
   readonly burst: BurstFactor;
 }
 
+/** Makes the follow-up requests of closed loops and sessions when earlier ones have ended. */
 export class SessionManager {
   readonly #plan: SessionPlan;
   readonly #pool: StreamPool;
@@ -236,7 +238,10 @@ export class SessionManager {
   #followUps = 0;
 
   constructor(plan: SessionPlan, pool: StreamPool = new StreamPool()) {
-    requireShapes({ plan, pool }, { plan: { kindOf: 'bytes', seeds: 'bytes' }, pool: 'object?' });
+    checkInputs(
+      { plan, pool },
+      { plan: is.fields({ kindOf: is.bytes(), seeds: is.bytes() }), pool: is.optional(is.object()) },
+    );
     const sessions = plan.seeds.length;
     this.#plan = plan;
     this.#pool = pool;
@@ -384,9 +389,12 @@ export class SessionManager {
 
   /** A manager that goes on from `state`. */
   static restore(plan: SessionPlan, state: SessionManagerState): SessionManager {
-    requireShapes(
+    checkInputs(
       { plan, state },
-      { plan: { kindOf: 'bytes', seeds: 'bytes' }, state: { rounds: 'bytes', ended: 'bytes' } },
+      {
+        plan: is.fields({ kindOf: is.bytes(), seeds: is.bytes() }),
+        state: is.fields({ rounds: is.bytes(), ended: is.bytes() }),
+      },
     );
     const manager = new SessionManager(plan);
     manager.#rounds.set(state.rounds);

@@ -2,7 +2,8 @@
  * Recorded traces of other systems that are JSON lines, as requests: miniswe, Mooncake, Qwen-Bailian, token ids. Every importer is a generator over lines and checks each field.
  */
 
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { PromptIdentity, RequestOrigin, WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -148,11 +149,14 @@ export function* textTraceRequests(
   files: ReadonlyArray<{ readonly file: string; readonly lines: Lines }>,
   options: TextTraceOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes({ files, options }, { files: [{ file: 'name' }], options: 'object?' });
+  checkInputs(
+    { files, options },
+    { files: is.list(is.fields({ file: is.name() })), options: is.optional(is.object()) },
+  );
   requireOptions(options, textTraceOptionsNames, 'options');
-  requireShapes(options, { taken: 'object?', tokenize: 'function?' });
+  checkInputs(options, { taken: is.optional(is.object()), tokenize: is.optional(is.func()) });
   const { taken = new TakenColumns() } = options;
-  requireShapes({ taken }, { taken: { begin: 'function' } });
+  checkInputs({ taken }, { taken: is.fields({ begin: is.func() }) });
   taken.begin(textTraceFields, 'us, from the first request');
   const tokenize = options.tokenize ?? byteTokens;
   const rows: MinisweRow[] = [];
@@ -289,18 +293,24 @@ export class MooncakeRows {
   }
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field. */
+/**
+ * Reads a trace in the format of Mooncake.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field.
+ */
 export function* mooncakeRequests(
   lines: Lines,
   file: string,
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  checkInputs(
+    { lines, file, options },
+    { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
+  );
   requireOptions(options, mooncakeOptionsNames, 'options');
-  requireShapes(options, { blockTokens: 'number?', taken: 'object?' });
+  checkInputs(options, { blockTokens: is.optional(is.number()), taken: is.optional(is.object()) });
   const blockTokens = options.blockTokens ?? 512;
   const { taken = new TakenColumns() } = options;
-  requireShapes({ taken }, { taken: { begin: 'function' } });
+  checkInputs({ taken }, { taken: is.fields({ begin: is.func() }) });
   taken.begin(mooncakeFields, 'ms');
   const rows = new MooncakeRows(blockTokens, taken);
   let namespace = '';
@@ -374,18 +384,24 @@ class ChainedIds {
   }
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field. */
+/**
+ * Reads a trace in the format of Alibaba's Bailian.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field.
+ */
 export function* bailianRequests(
   lines: Lines,
   file: string,
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  checkInputs(
+    { lines, file, options },
+    { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
+  );
   requireOptions(options, mooncakeOptionsNames, 'options');
-  requireShapes(options, { blockTokens: 'number?', taken: 'object?' });
+  checkInputs(options, { blockTokens: is.optional(is.number()), taken: is.optional(is.object()) });
   const blockTokens = options.blockTokens ?? BAILIAN_BLOCK_TOKENS;
   const { taken = new TakenColumns() } = options;
-  requireShapes({ taken }, { taken: { begin: 'function' } });
+  checkInputs({ taken }, { taken: is.fields({ begin: is.func() }) });
   taken.begin([...bailianFields, 'hash_ids'], 's');
   const chains = new ChainedIds();
   const rootOf = new Map<number, number>();
@@ -470,7 +486,10 @@ export function* tokenIdRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
+  checkInputs(
+    { lines, file, taken },
+    { lines: is.iterable(), file: is.name(), taken: is.optional(is.object()) },
+  );
   taken.begin(tokenIdFields, 'ns');
   let previousUs = 0;
   let index = 0;

@@ -4,7 +4,8 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type {
   ActiveWindow,
   ClientSpec,
@@ -309,7 +310,7 @@ function cohortWindows(cohort: CohortSpec): ActiveWindow[] {
 
 /** 24 windows, one an hour, the active share of which follows a cosine with its peak at `peakHour`. */
 function diurnalWindows(peakHour: number, peakToTroughRatio: number): ActiveWindow[] {
-  requireShapes({ peakHour, peakToTroughRatio }, { peakHour: 'number', peakToTroughRatio: 'number' });
+  checkInputs({ peakHour, peakToTroughRatio }, { peakHour: is.number(), peakToTroughRatio: is.number() });
   return Array.from({ length: 24 }, (_, hour) => {
     const angle = (2 * Math.PI * (hour - peakHour)) / 24;
     const share = ((1 + elementary.cos(angle)) / 2) * (1 - 1 / peakToTroughRatio) + 1 / peakToTroughRatio;
@@ -320,7 +321,7 @@ function diurnalWindows(peakHour: number, peakToTroughRatio: number): ActiveWind
 
 /** Always on until `startUs`, then ten segments that are active for 100 %, 90 % … 10 % of their length. */
 function drainWindows(startUs: number, rampDurationUs: number): ActiveWindow[] {
-  requireShapes({ startUs, rampDurationUs }, { startUs: 'number', rampDurationUs: 'number' });
+  checkInputs({ startUs, rampDurationUs }, { startUs: is.number(), rampDurationUs: is.number() });
   const segmentUs = Math.max(1, Math.trunc(rampDurationUs / DRAIN_SEGMENTS));
   const windows: ActiveWindow[] = startUs > 0 ? [{ startUs: 0, endUs: startUs }] : [];
   for (let i = 0; i < DRAIN_SEGMENTS; i++) {

@@ -4,7 +4,8 @@
  */
 
 import { configError, namedError, nearestName, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { expandClients } from './plan.ts';
@@ -109,13 +110,13 @@ export const presetNames: readonly string[] = [
 
 /** The options of `distribution` mode for a preset name; `distribution` itself is the default lengths. */
 export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' | 'output' | 'conversation'> {
-  requireShapes({ name }, { name: 'text' });
+  checkInputs({ name }, { name: is.text() });
   if (name === 'distribution') return {};
   if (Object.hasOwn(conversationPresets, name)) return conversationPresets[name];
   if (Object.hasOwn(PRESETS, name)) return PRESETS[name];
   const near = nearestName(name, presetNames);
   const meant = near === undefined ? '' : `Did you mean "${near}"? `;
-  throw namedError('TKV_CONFIG', 'preset', (called) => {
+  throw namedError('TKV_CONFIG', { field: 'preset' }, (called) => {
     return `${called('preset')} is "${name}", which is not a preset. ${meant}Valid: ${presetNames.join(', ')}`;
   });
 }
@@ -140,7 +141,7 @@ const maxTimeoutS = 1e9;
 
 /** Timeouts in µs as every client of a spec gets them when asked for by option: negative = none. */
 function timeoutUsOf(timeoutS: number): number {
-  requireShapes({ timeoutS }, { timeoutS: 'number' });
+  checkInputs({ timeoutS }, { timeoutS: is.number() });
   if (timeoutS === 0 || !(timeoutS <= maxTimeoutS)) {
     throw configError(
       'timeoutS',
@@ -153,15 +154,15 @@ function timeoutUsOf(timeoutS: number): number {
 
 /** The spec of upstream's `distribution` mode. */
 export function distributionSpec(options: DistributionOptions): WorkloadSpec {
-  requireShapes({ options }, { options: 'object' });
+  checkInputs({ options }, { options: is.object() });
   requireOptions(options, distributionOptionsNames, 'options');
-  requireShapes(options, {
-    rate: 'number?',
-    prompt: 'object?',
-    output: 'object?',
-    seed: 'bigint?',
-    timeoutS: 'number?',
-    conversation: 'object?',
+  checkInputs(options, {
+    rate: is.optional(is.number()),
+    prompt: is.optional(is.object()),
+    output: is.optional(is.object()),
+    seed: is.optional(is.bigint()),
+    timeoutS: is.optional(is.number()),
+    conversation: is.optional(is.object()),
   });
   const prompt = options.prompt ?? DEFAULT_LENGTHS;
   const output = options.output ?? DEFAULT_LENGTHS;
@@ -241,7 +242,10 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
 
 /** A spec in which every client has this timeout, as an option on the command line sets it. */
 export function withTimeout(spec: WorkloadSpec, timeoutS: number): WorkloadSpec {
-  requireShapes({ spec, timeoutS }, { spec: { seed: 'bigint', category: 'text' }, timeoutS: 'number' });
+  checkInputs(
+    { spec, timeoutS },
+    { spec: is.fields({ seed: is.bigint(), category: is.text() }), timeoutS: is.number() },
+  );
   const timeoutUs = timeoutUsOf(timeoutS);
   const { inferencePerf, ...rest } = spec;
   const { clients, aggregateRate } = expandClients({ ...spec, cohorts: [] });
@@ -307,7 +311,7 @@ function segmentsOf(profile: LoadProfile): Segment[] {
  * The windows of a profile for a client with a share of its rate. Empty segments and rates of 0 give none.
  */
 function profileWindows(profile: LoadProfile, share: number = 1): ActiveWindow[] {
-  requireShapes({ profile, share }, { profile: { kind: 'text' }, share: 'number' });
+  checkInputs({ profile, share }, { profile: is.fields({ kind: is.text() }), share: is.number() });
   return segmentsOf(profile)
     .map(({ startS, endS, rate }) => ({
       startUs: Math.round(startS * 1e6),
@@ -321,7 +325,10 @@ function profileWindows(profile: LoadProfile, share: number = 1): ActiveWindow[]
  * The spec with its aggregate rate replaced by a profile; shares between clients stay, their own windows go.
  */
 export function withProfile(spec: WorkloadSpec, profile: LoadProfile): WorkloadSpec {
-  requireShapes({ spec, profile }, { spec: { seed: 'bigint', category: 'text' }, profile: { kind: 'text' } });
+  checkInputs(
+    { spec, profile },
+    { spec: is.fields({ seed: is.bigint(), category: is.text() }), profile: is.fields({ kind: is.text() }) },
+  );
   if (spec.cohorts.length > 0 || spec.inferencePerf !== undefined || spec.servegen !== undefined) {
     throw configError(
       'profile',
@@ -361,7 +368,7 @@ const maxSeconds = 1e9;
  * @throws {TierKVError} TKV_CONFIG naming the key, with the nearest valid one.
  */
 export function parseProfile(text: string): LoadProfile {
-  requireShapes({ text }, { text: 'text' });
+  checkInputs({ text }, { text: is.text() });
   const [kindText, list = ''] = text.split(':', 2);
   const kinds = Object.keys(FIELDS);
   if (!kinds.includes(kindText)) {

@@ -4,7 +4,8 @@
  * and no token arrays.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { CancellationSpec, SloClass } from '../description/workloadSpec.ts';
 import { fnv1a64, GoRandom } from '../random/goRand.ts';
 import { type LengthSampler, lengthSampler } from '../random/samplers.ts';
@@ -53,6 +54,7 @@ export interface RequestOrigin {
   readonly cancellation?: CancellationSpec;
 }
 
+/** One request of a workload: when it arrives, its tokens in and out, and what determines its prompt. */
 export interface WorkloadRequest {
   /** `request_<n>` in order of arrival, or `session_<sid>_round_<n>_<counter>` for a follow-up. */
   id: string;
@@ -101,7 +103,7 @@ export interface RequestStream {
 
 /** Lets a `for` loop take a stream. */
 export function* requestsOf(stream: RequestStream): Generator<WorkloadRequest> {
-  requireShapes({ stream }, { stream: { next: 'function' } });
+  checkInputs({ stream }, { stream: is.fields({ next: is.func() }) });
   for (let request = stream.next(); request !== undefined; request = stream.next()) yield request;
 }
 

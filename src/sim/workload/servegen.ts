@@ -5,7 +5,8 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { CohortSpec, ServeGenSpec, SloClass, TrafficSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { GoRandom } from '../random/goRand.ts';
@@ -24,7 +25,7 @@ const PERIODS = [
 
 /** Mean and deviation of the logarithm under a histogram; undefined without mass above 0. */
 export function fitLognormal(bins: Histogram): { mu: number; sigma: number } | undefined {
-  requireShapes({ bins }, { bins: [['number']] });
+  checkInputs({ bins }, { bins: is.list(is.list(is.number())) });
   let mass = 0;
   let first = 0;
   let second = 0;
@@ -137,12 +138,12 @@ export function servegenCohorts(
   options: ServeGenSpec,
   seed: bigint,
 ): CohortSpec[] {
-  requireShapes(
+  checkInputs(
     { chunks, options, seed },
     {
-      chunks: [{ id: 'text', hasReasonRatio: 'flag' }],
-      options: { path: 'name', windowDurationS: 'number' },
-      seed: 'bigint',
+      chunks: is.list(is.fields({ id: is.text(), hasReasonRatio: is.flag() })),
+      options: is.fields({ path: is.name(), windowDurationS: is.number() }),
+      seed: is.bigint(),
     },
   );
   const random = new GoRandom(seed);
@@ -317,7 +318,7 @@ const maxNumber = 1e9;
 
 /** Windows of a `chunk-*-trace.csv`: start, rate, CV, process and two parameters a row, without a header. */
 export function servegenWindows(lines: Lines, file: string): ServeGenWindow[] {
-  requireShapes({ lines, file }, { lines: 'iterable', file: 'name' });
+  checkInputs({ lines, file }, { lines: is.iterable(), file: is.name() });
   const windows: ServeGenWindow[] = [];
   for (const [text, at] of numbered(lines, file)) {
     if (windows.length === maxWindows)
@@ -374,7 +375,7 @@ export function servegenLengths(
   text: string,
   file: string,
 ): Pick<ServeGenChunk, 'lengths' | 'hasReasonRatio'> {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const at = new TraceLine(file, 1);
   const lengths = new Map<number, ServeGenLengths>();
   let hasReasonRatio = false;

@@ -5,7 +5,8 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import { NumberColumn, type PromptIdentity, type TokenSpan, type WorkloadRequest } from './request.ts';
 
@@ -145,7 +146,7 @@ function gapVariation(arrivals: Float64Array): number {
 
 /** Mean, percentiles (nearest rank) and maximum; zeros for no values. */
 function distributionOf(values: Float64Array): Distribution {
-  requireShapes({ values }, { values: 'bytes' });
+  checkInputs({ values }, { values: is.bytes() });
   if (values.length === 0) return { mean: 0, p50: 0, p90: 0, p99: 0, max: 0 };
   const sorted = values.slice().sort();
   const at = (share: number): number => sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)];

@@ -5,7 +5,8 @@
  */
 
 import { configError, nearestName, type TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { GoRandom, partitionSeed } from '../random/goRand.ts';
 import { type ArrivalSpec, arrivalSampler } from '../random/samplers.ts';
 import { importedRequest, ownTokens, traceOrigin } from './importers.ts';
@@ -34,7 +35,10 @@ export function* azureRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
+  checkInputs(
+    { lines, file, taken },
+    { lines: is.iterable(), file: is.name(), taken: is.optional(is.object()) },
+  );
   let columns: readonly number[] = [];
   const times = new DateTimes('TIMESTAMP', taken);
   let index = 0;
@@ -74,12 +78,12 @@ export interface LengthFileOptions {
   readonly taken?: TakenColumns;
 }
 
-const lengthFileOptionsNames: readonly string[] = optionNames<LengthFileOptions>({
-  rate: true,
-  arrival: true,
-  seed: true,
-  taken: true,
-});
+const lengthFileOptions = optionTable({
+  rate: is.optional(is.number()),
+  arrival: is.optional(is.object()),
+  seed: is.optional(is.bigint()),
+  taken: is.optional(is.object()),
+} satisfies Kinds<LengthFileOptions>);
 
 const INPUT_NAMES = [
   'num_prefill_tokens',
@@ -161,16 +165,17 @@ function unclearTime(name: string, at: TraceLine): TierKVError {
   );
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field; TKV_CONFIG for a rate out of range. */
+/**
+ * Reads a CSV file of prompt and answer lengths.
+ * @throws {TierKVError} TKV_INPUT naming file, line and field; TKV_CONFIG for a rate out of range.
+ */
 export function* lengthFileRequests(
   lines: Lines,
   file: string,
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
-  requireOptions(options, lengthFileOptionsNames, 'options');
-  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
-  const { rate, taken = new TakenColumns() } = options;
+  checkInputs({ lines, file }, { lines: is.iterable(), file: is.name() });
+  const { rate, taken = new TakenColumns() } = lengthFileOptions.read(options);
   let input = -1;
   let output = -1;
   let time: TimeColumn | undefined;
@@ -391,7 +396,10 @@ export function* burstRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
-  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
+  checkInputs(
+    { lines, file, taken },
+    { lines: is.iterable(), file: is.name(), taken: is.optional(is.object()) },
+  );
   let columns: readonly number[] = [];
   let session = -1;
   const times = new UnitTimes('Timestamp', 's', taken);
@@ -464,7 +472,7 @@ export interface ColumnMapping {
  * @throws {TierKVError} TKV_CONFIG for an unknown part, a missing one, or arrivals without a unit.
  */
 export function parseColumnMapping(text: string): ColumnMapping {
-  requireShapes({ text }, { text: 'text' });
+  checkInputs({ text }, { text: is.text() });
   const refuse = (problem: string, remedy: string): TierKVError => configError('columns', problem, remedy);
   const columns = new Map<MappedPart, string>();
   let unit: MappedUnit | undefined;
@@ -514,13 +522,15 @@ export function* mappedRequests(
   mapping: ColumnMapping,
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
-  requireShapes(
-    { lines, file, mapping, options },
-    { lines: 'iterable', file: 'name', mapping: { columns: 'map' }, options: 'object?' },
+  checkInputs(
+    { lines, file, mapping },
+    {
+      lines: is.iterable(),
+      file: is.name(),
+      mapping: is.fields({ columns: is.map() }),
+    },
   );
-  requireOptions(options, lengthFileOptionsNames, 'options');
-  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
-  const { rate, taken = new TakenColumns() } = options;
+  const { rate, taken = new TakenColumns() } = lengthFileOptions.read(options);
   const { unit } = mapping;
   const at = new Map<MappedPart, number>();
   const nameOf = (part: MappedPart): string => mapping.columns.get(part) ?? part;

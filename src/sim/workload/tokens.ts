@@ -1,7 +1,8 @@
 /** Token ids on demand, and upstream's identity of the blocks that they fill. */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { fnv1a64, GoRandom } from '../random/goRand.ts';
 import type { PromptIdentity, TokenSpan, WorkloadRequest } from './request.ts';
 
@@ -20,7 +21,7 @@ export function blockHash(previous: string, tokens: ArrayLike<number>): string {
 
 /** Hashes of the full blocks of a prompt, in order. */
 export function blockHashes(tokens: Int32Array, blockTokens: number): string[] {
-  requireShapes({ tokens, blockTokens }, { tokens: 'bytes', blockTokens: 'number' });
+  checkInputs({ tokens, blockTokens }, { tokens: is.bytes(), blockTokens: is.number() });
   const hashes: string[] = [];
   let previous = '';
   for (let end = blockTokens; end <= tokens.length; end += blockTokens) {
@@ -109,6 +110,7 @@ export const VOCABULARY = 128_000;
 
 const KEPT_STREAMS = 64;
 
+/** Gives the token ids of a request's prompt. */
 export class TokenReader {
   readonly #streams = new Map<bigint, GoRandom>();
 

@@ -5,7 +5,7 @@
  */
 
 import { maxLineValues, parseJson, withoutMark } from '../../runtime/boundedJson.ts';
-import { TierKVError } from '../../runtime/errors.ts';
+import { lineError, type TierKVError } from '../../runtime/errors.ts';
 import { maxRequestTokens } from './request.ts';
 
 /** Most blocks of a recorded request. */
@@ -35,11 +35,7 @@ export class TraceLine {
 
   error(field: string, problem: string, remedy: string): TierKVError {
     const what = field === '' ? problem : `${field} ${problem}`;
-    return new TierKVError('TKV_INPUT', `${this.file}:${this.line}: ${what}. ${remedy}`, {
-      path: this.file,
-      line: this.line,
-      ...(field === '' ? {} : { field }),
-    });
+    return lineError(this.file, this.line, `${what}. ${remedy}`, field === '' ? {} : { field });
   }
 
   /** The JSON object of this line. */

@@ -4,7 +4,8 @@
  */
 
 import { nearestName } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { SloTargets } from '../description/workloadSpec.ts';
 import { GoRandom } from '../random/goRand.ts';
@@ -38,7 +39,7 @@ export interface ClosedLoopTrace {
  * @param pauseUs between rounds, in place of the recorded ones
  */
 export function closedLoopTrace(requests: Iterable<WorkloadRequest>, pauseUs?: number): ClosedLoopTrace {
-  requireShapes({ requests, pauseUs }, { requests: 'iterable', pauseUs: 'number?' });
+  checkInputs({ requests, pauseUs }, { requests: is.iterable(), pauseUs: is.optional(is.number()) });
   const first: WorkloadRequest[] = [];
   const later: WorkloadRequest[][] = [];
   const numberOf = new Map<string, number>();
@@ -149,7 +150,7 @@ function closeSection(root: SpecNode, name: string): void {
 
 /** @throws {TierKVError} TKV_INPUT with file, line and key. */
 export function readTraceHeader(text: string, file: string): TraceHeader {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const root = readYaml(text, file);
   const version = root.integer('trace_version', { min: 1 }, 0);
   if (version > TRACE_VERSION || version === 0) {
@@ -289,7 +290,10 @@ export function* traceRecords(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<TraceV2Record> {
-  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
+  checkInputs(
+    { lines, file, taken },
+    { lines: is.iterable(), file: is.name(), taken: is.optional(is.object()) },
+  );
   let columns: ReadonlyMap<string, number> | undefined;
   let width = 0;
   let previousUs = -Infinity;
@@ -394,7 +398,7 @@ export function* recordedRequests(
   records: () => Iterable<TraceV2Record>,
   seed: bigint,
 ): Generator<WorkloadRequest> {
-  requireShapes({ records, seed }, { records: 'function', seed: 'bigint' });
+  checkInputs({ records, seed }, { records: is.func(), seed: is.bigint() });
   const random = new GoRandom(seed);
   const draw = (tokens: number): TokenSpan => {
     const span = { seed, position: random.position, tokens };
@@ -502,7 +506,7 @@ export interface TraceTiming {
 const NOT_RUN: TraceTiming = { firstChunkUs: 0, lastChunkUs: 0, status: 'incomplete', finishReason: '' };
 
 export function traceColumns(columns: TraceColumns): string {
-  requireShapes({ columns }, { columns: { sloTarget: 'flag', adapter: 'flag' } });
+  checkInputs({ columns }, { columns: is.fields({ sloTarget: is.flag(), adapter: is.flag() }) });
   const names: string[] = [...FIXED_COLUMNS];
   if (columns.sloTarget) names.splice(names.indexOf('deadline_us') + 1, 0, 'slo_target_us');
   if (columns.adapter) names.push('adapter');
@@ -567,7 +571,7 @@ interface TraceHeaderFields {
 
 /** The header file of a generated trace. */
 export function traceHeader(fields: TraceHeaderFields): string {
-  requireShapes({ fields }, { fields: { mode: 'text' } });
+  checkInputs({ fields }, { fields: is.fields({ mode: is.text() }) });
   const lines = [
     `trace_version: ${TRACE_VERSION}`,
     'time_unit: microseconds',

@@ -5,7 +5,8 @@
  * closed-loop ones hold some 40 bytes a session.
  */
 
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { type ClientSpec, isClosedLoop, type WorkloadSpec } from '../description/workloadSpec.ts';
 import { GoRandom } from '../random/goRand.ts';
 import { NO_PREFIX, type Prefix } from './client.ts';
@@ -21,6 +22,7 @@ import { drawCancellation, type RequestStream, type WorkloadRequest } from './re
 
 const BLUEPRINT_SEED_OFFSET = 7_919n;
 
+/** A workload that is ready to run: its clients and the stream of its requests. */
 export interface Workload {
   readonly limits: Limits;
   readonly clients: readonly ClientSpec[];
@@ -43,13 +45,16 @@ const limitNames = optionNames<Limits>({
  * drawn from.
  */
 export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {}): Workload {
-  requireShapes({ spec, limits }, { spec: { seed: 'bigint', category: 'text' }, limits: 'object?' });
+  checkInputs(
+    { spec, limits },
+    { spec: is.fields({ seed: is.bigint(), category: is.text() }), limits: is.optional(is.object()) },
+  );
   requireOptions(limits, limitNames, 'limits');
-  requireShapes(limits, {
-    horizonUs: 'number?',
-    maxRequests: 'number?',
-    keepInWindows: 'flag?',
-    mostExpected: 'number?',
+  checkInputs(limits, {
+    horizonUs: is.optional(is.number()),
+    maxRequests: is.optional(is.number()),
+    keepInWindows: is.optional(is.flag()),
+    mostExpected: is.optional(is.number()),
   });
   const bounds: Limits = {
     horizonUs: limits.horizonUs ?? spec.horizonUs,

@@ -6,7 +6,7 @@
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import type { ManagerConfig } from '../../runtime/index.ts';
 import { tierName } from '../../runtime/tier/tier.ts';
-import type { HandoffFit } from '../../serve/handoff/linkFit.ts';
+import type { HandoffFit } from '../../sim/fitting/handoffFit.ts';
 import type { LinkProfiles } from '../../sim/links/modeledDriver.ts';
 import { type Summary, summarize } from '../../sim/metrics/statistics.ts';
 import { type KnownLinks, priceTransfers } from './links.ts';

@@ -9,7 +9,6 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { readText } from '../../io/files/inputs.ts';
-import { readLines } from '../../io/files/mooncakeTrace.ts';
 import {
   type KVLayout,
   LogReader,
@@ -20,6 +19,7 @@ import {
   TOP,
 } from '../../runtime/index.ts';
 import { resolveConfig } from '../../runtime/manager/config.ts';
+import { readLines } from '../../sim/build/mooncakeTrace.ts';
 import { parseLinkCalibration } from '../../sim/latency/capacity.ts';
 import { LinkModel, type LinkProfile, type LinkProfiles } from '../../sim/links/modeledDriver.ts';
 import { importedRequest, traceOrigin } from '../../sim/workload/importers.ts';

@@ -70,7 +70,7 @@ export class StandIn implements ParityRunner {
       latency,
       stepOverheadUs: serving.stepOverheadUs,
       adapter: { name, software },
-      wrongBlocks: kv.manager.counters.loadsFailed[Outcome.CORRUPT],
+      wrongBlocks: kv.manager.inspect.counters.loadsFailed[Outcome.CORRUPT],
       interruptedSteps: serving.interruptedSteps,
     };
   }
@@ -192,7 +192,7 @@ export class Serving {
       if (!(error instanceof TierKVError && error.code === 'TKV_CAPACITY')) throw error;
       const problem = `holds no prompt of ${request.inputTokens} tokens`;
       throw configError(
-        sizeOption(tierName(this.#kv.manager.tiers[TOP])),
+        sizeOption(tierName(this.#kv.manager.inspect.tiers[TOP])),
         problem,
         'Raise it, or serve shorter prompts.',
       );

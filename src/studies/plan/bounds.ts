@@ -3,9 +3,9 @@
  * a run by the same model of time would miss the targets on whatever they exclude.
  */
 
-import { prefixNotice } from '../../io/files/openWorkload.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { withLatency } from '../../sim/build/engineSettings.ts';
+import { prefixNotice } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { openPlanned } from '../../sim/build/workloadSettings.ts';
 import { BatchSums, type LatencyModel } from '../../sim/latency/latencyModel.ts';
@@ -15,6 +15,7 @@ import { type FigureName, type PlanTargets, statisticOf } from './targets.ts';
 
 /** Lengths of prompts or answers in tokens, over all requests that were read. */
 interface Lengths {
+  readonly count: number;
   readonly mean: number;
   at(percentile: number): number;
 }
@@ -22,7 +23,7 @@ interface Lengths {
 function lengthsOf(values: readonly number[]): Lengths {
   const sorted = Float64Array.from(values).sort();
   const mean = values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
-  return { mean, at: (p) => percentile(sorted, p) };
+  return { count: values.length, mean, at: (p) => percentile(sorted, p) };
 }
 
 /** The traffic, as its first requests show it. */
@@ -38,15 +39,22 @@ export interface Traffic {
   /** Whether rounds of conversations wait for the round before; their rate follows the deployment, so it bounds nothing. */
   readonly hasSessions: boolean;
   readonly isGenerated: boolean;
+  /** Whether the time was enough to read all requests that are looked at. */
+  readonly isWhole: boolean;
 }
 
 /** Requests that are read to know the traffic: as many as a full run has, unless more are asked for. */
 const LOOKED_AT = 6000;
 
-export function trafficOf({ workload, deployment }: SimulationPlan): Traffic {
+/** Requests between two looks at the time. */
+const REQUESTS_A_LOOK = 64;
+
+/** @param isLate whether the time to read is over; the first requests are read in any case */
+export function trafficOf({ workload, deployment }: SimulationPlan, isLate: () => boolean): Traffic {
   const opened = openPlanned(workload, deployment);
   let firstUs: number | undefined;
   let lastUs = 0;
+  let isWhole = true;
   const prompts: number[] = [];
   const outputs: number[] = [];
   for (const { arrivalUs, inputTokens, outputTokens } of requestsOf(opened.workload.stream)) {
@@ -56,11 +64,15 @@ export function trafficOf({ workload, deployment }: SimulationPlan): Traffic {
     prompts.push(inputTokens);
     outputs.push(outputTokens);
     if (prompts.length === LOOKED_AT) break;
+    if (prompts.length % REQUESTS_A_LOOK === 0 && isLate()) {
+      isWhole = false;
+      break;
+    }
   }
   const lastedUs = lastUs - (firstUs ?? 0);
   return {
     // the stream has only the first round of each session
-    requests: Number.isFinite(opened.expected) ? opened.expected : prompts.length,
+    requests: isWhole && Number.isFinite(opened.expected) ? opened.expected : prompts.length,
     perS: lastedUs > 0 ? prompts.length / (lastedUs / 1e6) : 0,
     prompts: lengthsOf(prompts),
     outputs: lengthsOf(outputs),
@@ -68,11 +80,12 @@ export function trafficOf({ workload, deployment }: SimulationPlan): Traffic {
     notice: prefixNotice(opened.source.format),
     hasSessions: opened.workload.sessions !== undefined,
     isGenerated: workload.kind !== 'trace',
+    isWhole,
   };
 }
 
 /** Bounds from the memory and the peaks of one kind of instance. */
-export interface MachineBounds {
+interface MachineBounds {
   /** Why the machine cannot meet the targets; undefined where it may. */
   readonly excluded: string | undefined;
   /** Fewest instances that could keep up; undefined where the model does not fit. */

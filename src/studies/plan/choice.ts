@@ -4,9 +4,9 @@
  */
 
 import { stringify } from 'yaml';
-import { latencyDataFile, loadCoefficients, loadHardware } from '../../io/files/dataFiles.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
+import { latencyDataFile, loadCoefficients, loadHardware } from '../../sim/build/dataFiles.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
@@ -169,6 +169,7 @@ export function deploymentFile(
       {
         name: isPath ? 'model' : model,
         ...(isPath ? { config: model } : {}),
+        ...(question.assumePlainAttention ? { assume_plain_attention: true } : {}),
         hardware: gpu,
         tp,
         latency_model: time.name,
@@ -215,7 +216,7 @@ export function simulateWords(
   time: ModelOfTime,
   file?: string,
 ): string | undefined {
-  const { workload, model } = question;
+  const { workload, model, assumePlainAttention } = question;
   const run = ['--seed', String(seed)];
   const served =
     workload.file === undefined
@@ -241,7 +242,15 @@ export function simulateWords(
   ];
   const words = [
     ...(workload.file === undefined ? [] : served),
-    ...['--model', model, '--gpu', gpu, '--tp', String(tensorParallel)],
+    ...[
+      '--model',
+      model,
+      ...(assumePlainAttention ? ['--assume-plain-attention'] : []),
+      '--gpu',
+      gpu,
+      '--tp',
+      String(tensorParallel),
+    ],
     ...['--latency-model', time.name, '--floor'],
     ...(time.coefficients === undefined ? [] : ['--coefficients', time.coefficients]),
     ...['--num-instances', String(instances)],

@@ -1,6 +1,6 @@
 /** Finds the cheapest deployment that meets targets, by simulations, and says how sure the answer is. */
 
-export type { TaskRunner } from '../../policy/workers/workerPool.ts';
+export type { TaskRunner } from '../../io/workerPool.ts';
 export type { DeploymentChoice, RoutingName } from './choice.ts';
 export {
   type NextConstraint,

@@ -4,8 +4,9 @@
  */
 
 import { availableParallelism } from 'node:os';
-import { type TaskRunner, WorkerPool } from '../../policy/workers/workerPool.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { rateNotice } from '../../sim/build/presetSettings.ts';
 import { flagOf } from '../../sim/description/knobs.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
@@ -28,7 +29,7 @@ import {
   type TimeLeft,
 } from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
-import type { TrialResult } from './trial.ts';
+import type { TrialResult, TrialTasks } from './trial.ts';
 import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
 
 /** A deployment that was tried, with the figures of its run. */
@@ -69,6 +70,7 @@ export interface NextConstraint {
   readonly text: string;
 }
 
+/** The cheapest deployment that met the targets, the checks of it, and what was tried. */
 export interface PlanAnswer {
   readonly schema: 'tierkv.plan/1';
   readonly question: CheckedQuestion;
@@ -106,9 +108,10 @@ export interface PlanProgress extends PlanStage {
   readonly best: string | undefined;
 }
 
+/** What `plan` takes beside the question. */
 export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
-  readonly runner?: TaskRunner;
+  readonly runner?: TaskRunner<TrialTasks>;
   readonly progress?: (state: PlanProgress) => void;
 }
 
@@ -136,7 +139,8 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
   requireOptions(options, planOptionsNames, 'options');
   const checked = checkQuestion(question);
   const own = options.runner === undefined;
-  const runner = options.runner ?? new WorkerPool({ workers: availableParallelism(), wallMs: Infinity });
+  const runner =
+    options.runner ?? new WorkerPool<TrialTasks>({ workers: availableParallelism(), wallMs: Infinity });
   let stage: PlanStage = { stage: 'bounds', share: 0 };
   let best: Tried | undefined;
   const tell = (): void => {
@@ -166,7 +170,6 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
     tell();
     return await answerOf(checked, trials, found, left);
   } finally {
-    trials.close();
     if (own) await runner.close();
   }
 }
@@ -225,7 +228,7 @@ function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQue
  * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
  */
 export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
-  requireShapes({ answer, file }, { answer: { schema: 'text' }, file: 'name?' });
+  checkInputs({ answer, file }, { answer: is.fields({ schema: is.text() }), file: is.optional(is.name()) });
   const { question, choice, closest, effort, simulateWords: words } = answer;
   const shown = choice ?? closest;
   if (shown === undefined) return undefined;
@@ -250,7 +253,7 @@ async function howSure(
   left: TimeLeft,
 ): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
   const others = modelsOfTime.filter((name) => name !== question.latencyModel);
-  const canLoad = traffic.perS > 0;
+  const canLoad = (traffic?.perS ?? 0) > 0;
   const byLoad: PlanTrial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
   const asked: readonly PlanTrial[] = [
     ...others.map((latencyModel) => ({ ...trial, latencyModel })),
@@ -329,7 +332,10 @@ function causeOf(
   return figure?.startsWith('ttft') === true ? 'prompts' : 'the steps';
 }
 
-function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, requests }: Found): string[] {
+function notesOf(
+  question: CheckedQuestion,
+  { traffic, best, closest, isWhole, requests, unseen }: Found,
+): string[] {
   const notes: string[] = [];
   const { latencyModel, prices, gpus, workload } = question;
   const shown = best ?? closest;
@@ -347,6 +353,15 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole, r
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');
   }
   if (!isWhole) notes.push('the time ended before the search did: a cheaper deployment may exist');
+  if (unseen.length > 0) {
+    notes.push(`there was no time to look at instances of ${unseen.join(', ')}`);
+  }
+  if (traffic === undefined) return notes;
+  if (!traffic.isWhole) {
+    notes.push(
+      `there was time to read ${traffic.prompts.count} requests of the workload, by which it is judged`,
+    );
+  }
   if (best?.trial.requests !== undefined && best.trial.requests < requests) {
     notes.push(
       `there was no time for a full run: the answer is by ${best.trial.requests} requests instead of ${requests}`,

@@ -6,7 +6,7 @@
  */
 
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
-import { isSteadyTraffic, type MachineBounds, machineBounds, type Traffic, trafficOf } from './bounds.ts';
+import { isSteadyTraffic, machineBounds, type Traffic, trafficOf } from './bounds.ts';
 import {
   byCost,
   costOf,
@@ -58,7 +58,10 @@ export interface Found {
   /** Deployment that came nearest to the targets, where none met them. */
   readonly closest: Tried | undefined;
   readonly excluded: readonly ExcludedMachine[];
-  readonly traffic: Traffic;
+  /** Machines that the time for bounds did not reach, as `2 H100`. */
+  readonly unseen: readonly string[];
+  /** Undefined where no machine holds the model. */
+  readonly traffic: Traffic | undefined;
   /** Requests of a full run. */
   readonly requests: number;
   /** Whether the search ended before its time did. */
@@ -75,7 +78,8 @@ export interface PlanStage {
 /** Milliseconds left until that share of the budget is used. */
 export type TimeLeft = (share: number) => number;
 
-/** Shares of the budget after which short runs, and full runs, end: what comes behind them needs the rest. */
+/** Shares of the budget after which bounds, short runs and full runs end: what comes behind them needs the rest. */
+const BOUNDS_END = 0.1;
 const SHORT_RUNS_END = 0.55;
 const FULL_RUNS_END = 0.85;
 
@@ -84,7 +88,7 @@ const FULL_S = 120;
 const FULL_MIN = 1000;
 /** Share of a full run's requests that a short run serves: long enough for batches to fill. */
 const SHORT_SHARE = 1 / 3;
-/** Least requests of a short run: percentiles of fewer say little. */
+/** Least requests of a short run: percentiles of fewer say little. Where longer ones do not end in time, these take their place. */
 const SHORT_MIN = 300;
 /** Deployments that get a full run in one round. */
 const FINALISTS = 3;
@@ -108,6 +112,7 @@ export class PlanSearch {
   readonly #timeLeft: TimeLeft;
   readonly #tell: (stage: PlanStage) => void;
   readonly #excluded: ExcludedMachine[] = [];
+  readonly #unseen: string[] = [];
   readonly #tried: Tried[] = [];
   #traffic: Traffic | undefined;
   #requests = 0;
@@ -123,10 +128,10 @@ export class PlanSearch {
   async run(): Promise<Found> {
     this.#tell({ stage: 'bounds', share: 0 });
     const families = this.#families();
-    const traffic = this.#traffic as Traffic;
-    this.#trials.isSteady = isSteadyTraffic(traffic);
+    const traffic = this.#traffic;
+    this.#trials.isSteady = traffic !== undefined && isSteadyTraffic(traffic);
     await this.#narrow(families, 'short runs');
-    await this.#narrow(this.#variants(families, traffic), 'variants', families);
+    await this.#narrow(this.#variants(families, traffic?.sharesNothing === true), 'variants', families);
     const { best, onSeeds, others } = await this.#finals(families);
     const cost = best === undefined ? Infinity : costOf(best.trial.choice, this.#question);
     const failed = this.#tried.filter(({ meets }) => !meets);
@@ -142,19 +147,35 @@ export class PlanSearch {
         .sort((a, b) => dearestFirst(a, b)),
       closest: best === undefined ? closest : undefined,
       excluded: this.#excluded,
+      unseen: this.#unseen,
       traffic,
       requests: this.#requests,
       isWhole: this.#isWhole,
     };
   }
 
-  /** A family for each machine that holds the model and may meet the targets; where none may, for each that holds the model. */
+  /**
+   * A family for each machine that holds the model and may meet the targets; where none may, for each that holds the model.
+   * The first that holds it is looked at whatever the time, since the traffic is read there.
+   */
   #families(): Family[] {
     const { gpus, tensorParallel, maxGpus, targets, workload } = this.#question;
     const machines = gpus.flatMap((gpu) => tensorParallel.map((tp) => this.#kind(gpu, tp)));
-    const fitting = machines.filter(({ tensorParallel: tp }) => tp <= maxGpus);
     const asked = workload.requests;
-    const bounds = fitting.map((kind): MachineBounds => {
+    const isLate = (): boolean => this.#timeLeft(BOUNDS_END) <= 0;
+    const families: Family[] = [];
+    const late: Family[] = [];
+    for (const kind of machines) {
+      const { gpu, tensorParallel: tp } = kind;
+      if (tp > maxGpus) {
+        const reason = `it has ${tp} GPUs, and a deployment may have ${maxGpus}`;
+        this.#excluded.push({ gpu, tensorParallel: tp, reason });
+        continue;
+      }
+      if (this.#traffic !== undefined && isLate()) {
+        this.#unseen.push(`${tp} ${gpu}`);
+        continue;
+      }
       const plan = (): ReturnType<Trials['planOf']> =>
         this.#trials.planOf({
           choice: choiceOf(kind, 1),
@@ -162,25 +183,23 @@ export class PlanSearch {
           seed: this.#question.seed,
         });
       // the traffic is the same on every machine that holds the model
-      return machineBounds(plan, (planned) => (this.#traffic ??= trafficOf(planned)), targets);
-    });
-    const families: Family[] = [];
-    const late: Family[] = [];
-    for (const [i, bound] of bounds.entries()) {
-      const kind = fitting[i];
-      const { gpu, tensorParallel: tp } = kind;
-      const { excluded, instances: least } = bound;
+      const { excluded, instances: least } = machineBounds(
+        plan,
+        (planned) => (this.#traffic ??= trafficOf(planned, isLate)),
+        targets,
+      );
       if (excluded !== undefined) this.#excluded.push({ gpu, tensorParallel: tp, reason: excluded });
       if (least === undefined) continue;
       const most = Math.floor(maxGpus / tp);
       if (least > most) {
         const reason = `the traffic needs at least ${least} instances, ${least * tp} GPUs`;
-        this.#excluded.push({ gpu, tensorParallel: tp, reason });
+        if (excluded === undefined) this.#excluded.push({ gpu, tensorParallel: tp, reason });
         continue;
       }
       const family = { kind, least, tooFew: least - 1, enough: undefined, most };
       (excluded === undefined ? families : late).push(family);
     }
+    if (this.#unseen.length > 0 || this.#traffic?.isWhole === false) this.#isWhole = false;
     if (this.#traffic === undefined) return [];
     const { perS, requests } = this.#traffic;
     const wanted = asked ?? (workload.preset === undefined ? FULL_MAX : Math.ceil(perS * FULL_S));
@@ -205,6 +224,10 @@ export class PlanSearch {
     others: readonly Family[] = [],
   ): Promise<void> {
     const all = [...others, ...families];
+    // a file may have fewer
+    const atMost = (requests: number): number => Math.min(this.#requests, requests);
+    let requests = atMost(Math.max(SHORT_MIN, Math.round(this.#requests * SHORT_SHARE)));
+    let end = SHORT_RUNS_END;
     for (;;) {
       const open = families.flatMap((family) => {
         const next = this.#next(family, this.#cheapest(all));
@@ -212,15 +235,17 @@ export class PlanSearch {
       });
       this.#tell({ stage, share: families.length === 0 ? 1 : 1 - open.length / families.length });
       if (open.length === 0) break;
-      if (this.#timeLeft(SHORT_RUNS_END) <= 0) {
+      if (this.#timeLeft(end) <= 0) {
         this.#isWhole = false;
-        break;
+        if (this.#tried.length > 0 || requests === atMost(SHORT_MIN)) break;
+        // no run has ended: the time of full runs goes to the shortest, so that there is an answer
+        requests = atMost(SHORT_MIN);
+        end = FULL_RUNS_END;
       }
       const tried = await this.#runAll(
         open.map(({ family, next }) => choiceOf(family.kind, next)),
-        // a file may have fewer
-        Math.min(this.#requests, Math.max(SHORT_MIN, Math.round(this.#requests * SHORT_SHARE))),
-        SHORT_RUNS_END,
+        requests,
+        end,
       );
       for (const [i, { family, next }] of open.entries()) {
         const one = tried[i];
@@ -256,7 +281,7 @@ export class PlanSearch {
   }
 
   /** Kinds that may be cheaper than the best, on the machines that came nearest to the targets below its cost. */
-  #variants(families: readonly Family[], traffic: Traffic): Family[] {
+  #variants(families: readonly Family[], sharesNothing: boolean): Family[] {
     const cheapest = this.#cheapest(families);
     const nearest = (one: Family): number =>
       Math.min(
@@ -273,7 +298,7 @@ export class PlanSearch {
       if (roles.includes('split')) {
         for (const prefillShare of [0.25, 0.5]) kinds.push({ ...kind, prefillShare });
       }
-      if (!traffic.sharesNothing) {
+      if (!sharesNothing) {
         kinds.push({ ...kind, routing: 'prefix-and-load' });
         for (const tiers of tierSizes(this.#question)) {
           kinds.push({ ...kind, routing: 'prefix-and-load', eviction: 'hazard', ...tiers });

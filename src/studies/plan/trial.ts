@@ -50,6 +50,11 @@ export type TrialAnswer =
   | TrialResult
   | { readonly error: { readonly code?: string; readonly message: string } };
 
+/** The kind of task that a worker does for a plan. */
+export interface TrialTasks {
+  readonly trial: { readonly task: TrialTask; readonly answer: TrialAnswer };
+}
+
 /** Steps between two readings of how full KV memory is: a reading walks over all instances. */
 const STEPS_A_LOOK = 16;
 

@@ -3,10 +3,7 @@
  * the time.
  */
 
-import fs from 'node:fs';
-import path from 'node:path';
-import { temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
-import { isUnanswered, type TaskRunner } from '../../policy/workers/workerPool.ts';
+import { isUnanswered, type TaskRunner } from '../../io/workerPool.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { planSimulation, type SimulationPlan } from '../../sim/build/plan.ts';
 import { fromFields } from '../../sim/description/readers.ts';
@@ -14,7 +11,7 @@ import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
 import { type DeploymentChoice, deploymentFile, modelOfTime } from './choice.ts';
 import type { CheckedQuestion } from './question.ts';
 import { measuredTargets, type TargetMeasured } from './targets.ts';
-import type { TrialResult } from './trial.ts';
+import type { TrialResult, TrialTasks } from './trial.ts';
 
 /** A deployment with the settings of its run. */
 export interface PlanTrial {
@@ -38,8 +35,12 @@ export interface Tried {
   readonly excess: number;
 }
 
+/** What errors call the deployment of a trial, which is never written to a file. */
+const DEPLOYMENT_NAME = 'deployment.yaml';
 /** Most requests of a full run, unless more are asked for. */
 export const FULL_MAX = 6000;
+/** The answer of a run that has none when its time is over. */
+const TIME_IS_OVER = Symbol('time is over');
 /** A timer of Node holds no longer. */
 const MOST_TIMER_MS = 2 ** 31 - 1;
 /** `excess` of a run that served nothing: worse than every run that did. */
@@ -53,12 +54,10 @@ export class Trials {
   count = 0;
   /** Runs that had not ended when the time was over. */
   readonly calledOff: PlanTrial[] = [];
-  readonly #runner: TaskRunner;
-  readonly #folder: ReturnType<typeof temporaryDirectory> = temporaryDirectory('tierkv-plan-');
+  readonly #runner: TaskRunner<TrialTasks>;
   readonly #onDone: (trial: Tried) => void;
-  #files = 0;
 
-  constructor(question: CheckedQuestion, runner: TaskRunner, onDone: (trial: Tried) => void) {
+  constructor(question: CheckedQuestion, runner: TaskRunner<TrialTasks>, onDone: (trial: Tried) => void) {
     this.question = question;
     this.#runner = runner;
     this.#onDone = onDone;
@@ -69,11 +68,10 @@ export class Trials {
     const { question } = this;
     const { workload } = question;
     const time = modelOfTime(latencyModel ?? question.latencyModel, choice.gpu);
-    const file = path.join(this.#folder.path, `deployment-${this.#files++}.yaml`);
-    fs.writeFileSync(file, deploymentFile(choice, question, { seed, requests: requests ?? FULL_MAX }, time));
+    const text = deploymentFile(choice, question, { seed, requests: requests ?? FULL_MAX }, time);
     const plan = planSimulation(
       fromFields({
-        file,
+        file: DEPLOYMENT_NAME,
         seed,
         workload: {
           ...(requests === undefined ? {} : { requests }),
@@ -82,8 +80,8 @@ export class Trials {
           ...(workload.file === undefined ? {} : { file: workload.file }),
         },
       }),
+      text,
     );
-    fs.rmSync(file);
     return load === 1 ? plan : { ...plan, workload: { ...plan.workload, load } };
   }
 
@@ -93,8 +91,8 @@ export class Trials {
    * @throws {TierKVError} of the simulator, where a trial cannot run
    */
   async run(trials: readonly PlanTrial[], leftMs: () => number): Promise<(Tried | undefined)[]> {
-    const { promise: over, resolve: end } = Promise.withResolvers<undefined>();
-    const timer = setTimeout(() => end(undefined), Math.min(MOST_TIMER_MS, Math.max(0, leftMs())));
+    const { promise: over, resolve: end } = Promise.withResolvers<typeof TIME_IS_OVER>();
+    const timer = setTimeout(() => end(TIME_IS_OVER), Math.min(MOST_TIMER_MS, Math.max(0, leftMs())));
     try {
       return await Promise.all(trials.map((trial) => this.#tried(trial, leftMs, over)));
     } finally {
@@ -102,7 +100,11 @@ export class Trials {
     }
   }
 
-  async #tried(trial: PlanTrial, leftMs: () => number, over: Promise<undefined>): Promise<Tried | undefined> {
+  async #tried(
+    trial: PlanTrial,
+    leftMs: () => number,
+    over: Promise<typeof TIME_IS_OVER>,
+  ): Promise<Tried | undefined> {
     const isOver = (): boolean => leftMs() <= 0;
     const run = this.#runner.run(
       'trial',
@@ -112,9 +114,12 @@ export class Trials {
     );
     // workers elsewhere go on with a run that was called off
     const answer = await Promise.race([run, over]);
-    if (answer === undefined || (isUnanswered(answer) && answer.unanswered === 'out of time')) {
+    const isLate =
+      answer === TIME_IS_OVER ||
+      (answer === undefined ? isOver() : isUnanswered(answer) && answer.unanswered === 'out of time');
+    if (isLate || answer === undefined) {
       run.catch(() => {});
-      if (!isOver()) throw new TierKVError('TKV_STATE', 'the plan was stopped. Ask again.');
+      if (!isLate) throw new TierKVError('TKV_STATE', 'the plan was stopped. Ask again.');
       this.calledOff.push(trial);
       return undefined;
     }
@@ -141,10 +146,6 @@ export class Trials {
       meets: isWhole && !grows && targets.every(({ meets }) => meets),
       excess: result.completed === 0 ? NOTHING_SERVED : Math.max(worst, grows ? 1.001 : 0) / served,
     };
-  }
-
-  close(): void {
-    this.#folder[Symbol.dispose]();
   }
 }
 

@@ -56,13 +56,16 @@ export async function openTiers(
 }
 
 /** Blocks of all replays are of one space, as on a real server. */
-function shareOf({ tiers }: KVManager, { shared, blockBytes }: ReplayOptions): ModeledShare | null {
+function shareOf(
+  { inspect: { tiers } }: KVManager,
+  { shared, blockBytes }: ReplayOptions,
+): ModeledShare | null {
   const tier = tiers.at(-1);
   if (shared === undefined || tier === undefined) return null;
   return { tier, server: shared, space: `replay/${blockBytes}/` };
 }
 
-function linksToServer({ tiers }: KVManager, { tier, server }: ModeledShare): LinkProfiles {
+function linksToServer({ inspect: { tiers } }: KVManager, { tier, server }: ModeledShare): LinkProfiles {
   const { read, write } = instanceLinks(server.config, 1);
   const others = tiers.filter((other) => other !== tier);
   return Object.fromEntries(
@@ -74,7 +77,7 @@ function linksToServer({ tiers }: KVManager, { tier, server }: ModeledShare): Li
 }
 
 function sharedOf(
-  { tiers }: KVManager,
+  { inspect: { tiers } }: KVManager,
   driver: ModeledDriver,
   { tier, server, space }: ModeledShare,
   tokens: number,

@@ -4,8 +4,8 @@
  * capacities in blocks.
  */
 
-import { readMooncakeTrace } from '../../io/files/mooncakeTrace.ts';
 import type { EvictionChoice, KVManager } from '../../runtime/index.ts';
+import { readMooncakeTrace } from '../../sim/build/mooncakeTrace.ts';
 import type { SharedServer } from '../../sim/links/sharedServer.ts';
 import type { SizedTier } from './sizedTiers.ts';
 

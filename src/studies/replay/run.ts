@@ -3,7 +3,6 @@
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';
 import { openToWrite, writeWhole } from '../../backends/host/posix.ts';
-import { readLines, readMooncakeTrace } from '../../io/files/mooncakeTrace.ts';
 import {
   BlockKeys,
   type Completion,
@@ -25,6 +24,7 @@ import {
   tierName,
   tierNames,
 } from '../../runtime/index.ts';
+import { readLines, readMooncakeTrace } from '../../sim/build/mooncakeTrace.ts';
 import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import {
   type DriverName,
@@ -168,7 +168,7 @@ async function replayInputs(
 }
 
 function figures(
-  { tiers: on, counters, config }: KVManager,
+  { inspect: { tiers: on, counters }, config }: KVManager,
   tiers: ReplayTiers,
 ): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers' | 'policy'> {
   const names = on.map((tier) => tierName(tier));
@@ -244,7 +244,7 @@ export class ReplaySession {
       await this.#blocks(sequence, hashIds, Math.max(0, to - window), to);
     }
     this.manager.release(sequence, this.#driver.nowUs());
-    await this.#until(() => this.manager.jobsInFlight === 0);
+    await this.#until(() => this.manager.inspect.jobsInFlight === 0);
     return sequence.matched;
   }
 

@@ -8,7 +8,6 @@
 
 import { setImmediate } from 'node:timers/promises';
 import { inputError } from '../../io/files/inputErrors.ts';
-import { type Format, formatOf, openWorkload } from '../../io/files/openWorkload.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import {
   BlockKeys,
@@ -20,6 +19,7 @@ import {
   TOP,
   tierNames,
 } from '../../runtime/index.ts';
+import { type Format, formatOf, openWorkload } from '../../sim/build/openWorkload.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import { lowerTiers } from './sizedTiers.ts';
 
@@ -442,7 +442,7 @@ export class PoolStudy {
     manager.seal(sequence, matched, count, words, matched * 4, blockTokens, nowUs);
     this.#endJobs(nowUs);
     manager.release(sequence, nowUs);
-    const over = manager.usage(0).residentBytes - this.#capacity;
+    const over = manager.inspect.usage(0).residentBytes - this.#capacity;
     if (over > 0) manager.evict(0, over, nowUs);
     this.#endJobs(nowUs);
     this.#hits += matched;

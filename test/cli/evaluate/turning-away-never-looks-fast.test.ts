@@ -2,6 +2,7 @@
 
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import type { TaskRunner } from '../../../src/io/workerPool.ts';
 import { SimulationEvaluator } from '../../../src/policy/evaluate/evaluator.ts';
 import { type CaseTask, planCase, runCase, runTask } from '../../../src/policy/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
@@ -9,7 +10,7 @@ import type { PolicyBundle } from '../../../src/policy/evolve/bundle/policyBundl
 import { preset } from '../../../src/policy/evolve/bundle/presets.ts';
 import { gainsOf } from '../../../src/policy/evolve/fitness/objectives.ts';
 import type { RawMetrics } from '../../../src/policy/evolve/fitness/rawMetrics.ts';
-import type { TaskRunner } from '../../../src/policy/workers/workerPool.ts';
+import type { Tasks } from '../../../src/policy/workers/thread.ts';
 import { argumentCase } from './argumentCase.ts';
 
 const workload = path.join(import.meta.dirname, '../../evolve/frameworks/two-groups.yaml');
@@ -60,7 +61,7 @@ describe('where requests take longer than a minute, of a policy that turns away'
   const steps = ['--alpha-coeffs', '70000000,0,0', '--beta-coeffs', '0,0,0,0,0,0,2000000'];
   const slow = ['--latency-model', 'trained-physics', ...steps];
   const suite = [argumentCase([...args, ...slow])];
-  const runner: TaskRunner = {
+  const runner: TaskRunner<Tasks> = {
     run: async (kind, make) => {
       expect(kind).toBe('case');
       const task = make() as CaseTask;

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { takenText } from '../../../src/cli/workload/describe.ts';
-import { type OpenOptions, openWorkload } from '../../../src/io/files/openWorkload.ts';
+import { type OpenOptions, openWorkload } from '../../../src/sim/build/openWorkload.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
 import { WorkloadDigest } from '../../../src/sim/workload/summary.ts';
 

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { takenText } from '../../../src/cli/workload/describe.ts';
-import { formatOf, type OpenOptions, openWorkload } from '../../../src/io/files/openWorkload.ts';
+import { formatOf, type OpenOptions, openWorkload } from '../../../src/sim/build/openWorkload.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
 import { parseColumnMapping } from '../../../src/sim/workload/tables.ts';
 

@@ -8,8 +8,8 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
+import { type Observation, type ObserveOptions, observe } from '../../../src/serve/observe.ts';
 import { compareTimes } from '../../../src/sim/fitting/comparison.ts';
-import { type Observation, type ObserveOptions, observe } from '../../../src/sim/fitting/observe.ts';
 import { readMeasuredRun } from '../../../src/sim/latency/fit/measuredRuns.ts';
 import { mooncakeRequests } from '../../../src/sim/workload/importers.ts';
 
@@ -145,4 +145,12 @@ it('says in one line what a target must be', async () => {
     /^http:\/\/127\.0\.0\.1:9 cannot be reached: .*\. Start the server/,
   );
   expect(fs.existsSync('run.jsonl')).toBe(false);
+});
+
+it('an answer that ended for a reason that is not known says so in its line', async () => {
+  const odd = 'data: {"choices":[{"text":"","finish_reason":"moderated"}]}\n\ndata: [DONE]\n\n';
+  const { url } = await server([], { 700: odd });
+  const { lines } = await run(url);
+  expect(lines.map(({ outcome }) => outcome)).toEqual(['completed', 'completed', 'completed']);
+  expect(lines.flatMap(({ unknown_end }) => unknown_end ?? [])).toEqual(['moderated']);
 });

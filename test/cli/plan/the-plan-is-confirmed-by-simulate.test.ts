@@ -8,7 +8,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { WorkerPool } from '../../../src/policy/workers/workerPool.ts';
+import { WorkerPool } from '../../../src/io/workerPool.ts';
 import { planSimulation } from '../../../src/sim/build/plan.ts';
 import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
 import { deploymentFile, gpusOf, simulateWords } from '../../../src/studies/plan/choice.ts';
@@ -22,6 +22,7 @@ import {
 } from '../../../src/studies/plan/index.ts';
 import { checkQuestion } from '../../../src/studies/plan/question.ts';
 import { PlanSearch } from '../../../src/studies/plan/search.ts';
+import type { TrialTasks } from '../../../src/studies/plan/trial.ts';
 import { runTrial, type TrialTask } from '../../../src/studies/plan/trial.ts';
 import { Trials } from '../../../src/studies/plan/trials.ts';
 import { main } from '../../command.ts';
@@ -31,7 +32,7 @@ const folder = mkdtempSync(join(tmpdir(), 'tierkv-plan-test-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 /** Runs trials in this thread: what they give is the same. */
-const here: TaskRunner = {
+const here: TaskRunner<TrialTasks> = {
   run: async (_kind, make) => runTrial(make() as TrialTask) as never,
   close: async () => {},
 };
@@ -87,7 +88,6 @@ describe('a plan', () => {
       fitting.map((choice) => ({ choice, requests: 200, seed: checked.seed })),
       () => 1e9,
     );
-    trials.close();
     expect(cheaper.filter((one) => one?.meets !== false).map((one) => one?.trial.choice)).toEqual([]);
     expect(answer.choice?.meets).toBe(true);
     expect(answer.effort.isWhole).toBe(true);
@@ -151,7 +151,7 @@ describe('a plan', () => {
   });
 
   it('is the same by threads', async () => {
-    const pool = new WorkerPool({ workers: 2, wallMs: Infinity });
+    const pool = new WorkerPool<TrialTasks>({ workers: 2, wallMs: Infinity });
     try {
       const workload = { preset: 'chatbot', rate: 60, requests: 100 };
       const small = { ...question, workload, maxGpus: 2, tensorParallel: [1], seeds: 0 };
@@ -190,7 +190,6 @@ describe('a plan', () => {
       );
       expect(alone?.meets).toBe(false);
     }
-    trials.close();
   });
 
   it('stops at the end of its time, and says so', async () => {
@@ -200,7 +199,6 @@ describe('a plan', () => {
       () => 0,
       () => {},
     ).run();
-    trials.close();
     expect(found.isWhole).toBe(false);
     expect(trials.count).toBe(0);
   });

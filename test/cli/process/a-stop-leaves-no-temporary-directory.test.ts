@@ -17,7 +17,7 @@ function startWork(tmp: string, heeds: string) {
   const program = `
     import fs from 'node:fs';
     import { endingOf, interruptible } from '${source('cli/process.ts')}';
-    import { temporaryDirectory } from '${source('files/temporaryDirectory.ts')}';
+    import { temporaryDirectory } from '${source('io/files/temporaryDirectory.ts')}';
     try {
       using dir = temporaryDirectory('tierkv-test-');
       fs.writeFileSync(dir.path + '/slots', 'bytes');

@@ -77,12 +77,12 @@ it('serves every request from the tiers, and moves the blocks, that the definiti
       const oracle = new ExclusiveLru(capacities);
       for (const ids of requests) oracle.request(ids);
       const { manager, perRequest } = await replay(sizes, requests);
-      const { hits, demotions, dropped } = manager.counters;
+      const { hits, demotions, dropped } = manager.inspect.counters;
       expect(perRequest).toEqual(oracle.report.perRequest);
       expect([...hits]).toEqual(oracle.report.hits);
       expect([...demotions]).toEqual(oracle.report.demotions);
       expect(dropped).toBe(oracle.report.dropped);
-      expect(manager.jobsInFlight).toBe(0);
+      expect(manager.inspect.jobsInFlight).toBe(0);
     }),
     { numRuns: 400 },
   );

@@ -1,6 +1,6 @@
 /** Points of a sweep as the command makes and runs them. */
 
-import { WorkerPool } from '../../../src/policy/workers/workerPool.ts';
+import { WorkerPool } from '../../../src/io/workerPool.ts';
 import type { SweepPoint, SweptPoint } from '../../../src/sim/build/point.ts';
 import * as sweep from '../../../src/sim/build/sweep.ts';
 import { readWords } from '../../../src/sim/description/readers.ts';

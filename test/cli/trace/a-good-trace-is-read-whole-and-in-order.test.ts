@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import type { ReadProgress } from '../../../src/io/files/mooncakeTrace.ts';
+import type { ReadProgress } from '../../../src/sim/build/mooncakeTrace.ts';
 import { mooncakeLine, mooncakeLines, readAll, traceFile } from './traceFiles.ts';
 
 const text = mooncakeLines(5000);

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { parseMooncakeLine } from '../../../src/io/files/mooncakeTrace.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
+import { parseMooncakeLine } from '../../../src/sim/build/mooncakeTrace.ts';
 
 const place = { path: 'trace.jsonl', line: 17 };
 const fields = ['timestamp', 'input_length', 'output_length', 'hash_ids'] as const;

@@ -7,12 +7,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
+import { TierKVError } from '../../../src/runtime/errors.ts';
 import {
   type ReadTraceOptions,
   readMooncakeTrace,
   type TraceRequest,
-} from '../../../src/io/files/mooncakeTrace.ts';
-import { TierKVError } from '../../../src/runtime/errors.ts';
+} from '../../../src/sim/build/mooncakeTrace.ts';
 
 export function traceFile(name: string, content: string | Buffer): string {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-trace-'));

@@ -81,7 +81,7 @@ const begin = (runtime: KVRuntime, tokens = tokensOf(40)): Promise<KVSequence> =
 
 function nothingIsHeld(runtime: KVRuntime): void {
   runtime.manager.checkIntegrity();
-  expect(runtime.manager.usage(0).heldBytes).toBe(0);
+  expect(runtime.manager.inspect.usage(0).heldBytes).toBe(0);
 }
 
 describe('a prompt that goes on from a sealed tail', () => {
@@ -141,7 +141,7 @@ describe('a prompt that goes on from a sealed tail', () => {
     const bytes = await cacheWithTail(kv, 0);
     const [sequence, other] = [await begin(kv), await begin(kv, tokensOf(5, 7000))];
     const part = kv.nextPart(sequence);
-    expect(kv.manager.counters.copies, 'the copy has begun').toBe(1);
+    expect(kv.manager.inspect.counters.copies, 'the copy has begun').toBe(1);
     kv.release(other);
     expect(await part).toEqual({ start: sealed, end: 40 });
     expect(await bytesOf(kv, sequence, 1)).toEqual(bytes.get('1/0'));
@@ -156,7 +156,7 @@ describe('a prompt that goes on from a sealed tail', () => {
     const sequence = await begin(kv);
     expect(await parts(kv, sequence)).toEqual([{ start: blockTokens, end: 40 }]);
     expect(sequence.cachedTokens).toBe(blockTokens);
-    expect(kv.manager.counters.loadsFailed.some((count) => count > 0)).toBe(true);
+    expect(kv.manager.inspect.counters.loadsFailed.some((count) => count > 0)).toBe(true);
     kv.release(sequence);
     nothingIsHeld(kv);
   });

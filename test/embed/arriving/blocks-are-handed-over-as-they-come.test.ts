@@ -97,7 +97,7 @@ describe('a prompt whose blocks lie below', () => {
     await cacheBelow(held.kv, 3, 1);
     held.hold();
     const sequence = await held.kv.begin(prompt(3), { tenant, arriving: true });
-    const started = held.kv.manager.counters.reloads[1];
+    const started = held.kv.manager.inspect.counters.reloads[1];
     // How long a part takes is known, so a disk that is late is measured by it.
     const warm = await held.kv.begin(prompt(30), { tenant });
     held.kv.release(warm);
@@ -110,7 +110,7 @@ describe('a prompt whose blocks lie below', () => {
     expect(parts[0].start).toBe(0);
     expect(parts.at(-1)).toMatchObject({ end: found + 1 });
     expect(sequence.cachedTokens).toBe(0);
-    expect(held.kv.manager.counters.recomputed).toBe(promptBlocks);
+    expect(held.kv.manager.inspect.counters.recomputed).toBe(promptBlocks);
     held.letGo();
     await expectRight(held.kv, sequence, 3);
     await nothingLeaked(held.kv);

@@ -63,7 +63,7 @@ describe('a block table while a seal is under way', () => {
     expect(kinds(kv, second)).toEqual(['sealing', 'sealing', 'open']);
     await kv.idle();
     expect(kinds(kv, second)).toEqual(['loaded', 'loaded', 'open']);
-    expect(kv.manager.counters.aliases).toBe(2);
+    expect(kv.manager.inspect.counters.aliases).toBe(2);
     expect(kv.deviceBlockTable(second), 'a second copy keeps its slot').toEqual(before);
     expect(kv.slot(second, 0)).not.toEqual(kv.slot(first, 0));
     kv.release(first);

@@ -87,7 +87,7 @@ it('a fork that is under way when HBM is lost leaves no table behind, whenever t
     await forking;
     kv.release(sequence);
     await kv.idle();
-    expect(manager.openSequences, `lost after ${turns} turns`).toBe(0);
+    expect(manager.inspect.openSequences, `lost after ${turns} turns`).toBe(0);
     manager.checkIntegrity();
   }
   expect([...ends]).toEqual(['interrupted']);
@@ -107,7 +107,7 @@ describe('a lost device', () => {
     expect(kv.device).not.toBe(before);
     expect(kv.lookup(prompt(10), { tenant }).byTier[levels]).toBe(4);
     expect(kv.lookup(prompt(20), { tenant }).blocks).toBe(0);
-    expect(kv.manager.counters.lost).toBe(4);
+    expect(kv.manager.inspect.counters.lost).toBe(4);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
     expect(await ask(kv, 20)).toEqual({ cachedTokens: 0, right: true });
     expect(await ask(kv, 20)).toEqual({ cachedTokens: 64, right: true });
@@ -165,7 +165,10 @@ describe('a lost device', () => {
       for (const seed of [50, 60, 70]) expect((await ask(kv, seed)).right).toBe(true);
     }
     expect(kv.describe().runtime).toMatchObject({ devicesLost: 5, devicePresent: true, overdueTransfers: 0 });
-    expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 0, filling: 0, open: 0 } });
+    expect(kv.manager.inspect.usage(0)).toMatchObject({
+      heldBytes: 0,
+      slots: { draining: 0, filling: 0, open: 0 },
+    });
   });
 
   it('with no other to be had: callers are told why, lower tiers stay, and the next call asks again', async () => {
@@ -214,12 +217,12 @@ it('a disk that never answers costs a deadline, not the caller: the block is com
   expect(await ask(kv, 10)).toEqual({ cachedTokens: 0, right: true });
   expect(disk!.stalledCalls).toBeGreaterThan(0);
   expect(kv.describe().runtime.overdueTransfers).toBeGreaterThan(0);
-  expect(kv.manager.counters.loadsFailed[3]).toBeGreaterThan(0);
+  expect(kv.manager.inspect.counters.loadsFailed[3]).toBeGreaterThan(0);
   plan.pause();
   disk!.releaseStalled();
-  while (kv.manager.jobsOverdue > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  while (kv.manager.inspect.jobsOverdue > 0) await new Promise((resolve) => setTimeout(resolve, 5));
   kv.manager.checkIntegrity();
-  expect(kv.manager.usage(0).slots.draining).toBe(0);
+  expect(kv.manager.inspect.usage(0).slots.draining).toBe(0);
   plan.resume();
   kv.manager.evict(0, 4, kv.nowUs());
   await kv[Symbol.asyncDispose]();

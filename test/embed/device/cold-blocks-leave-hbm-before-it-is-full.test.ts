@@ -25,14 +25,14 @@ async function fill(kv: KVRuntime, prompts: number): Promise<void> {
 }
 
 const share = (kv: KVRuntime): number => {
-  const { residentBytes, capacityBytes } = kv.manager.usage(0);
+  const { residentBytes, capacityBytes } = kv.manager.inspect.usage(0);
   return residentBytes / capacityBytes;
 };
 
 it('cached blocks go down from 90 % to 80 % beside everything else, with their bytes', async () => {
   await using kv = await openRuntime({ hbmBytes: blocks(capacity + 1), ddrBytes: blocks(64) });
   await fill(kv, 5);
-  await vi.waitUntil(() => share(kv) < 0.9 && kv.manager.jobsInFlight === 0, { timeout: 120_000 });
+  await vi.waitUntil(() => share(kv) < 0.9 && kv.manager.inspect.jobsInFlight === 0, { timeout: 120_000 });
   const { counters } = kv.metrics();
   expect(counters['migrations.hbmToDdr']).toBeGreaterThan(0);
   expect(counters['migrations.total']).toBeGreaterThan(0);
@@ -67,7 +67,7 @@ it('a running sequence keeps its blocks in HBM, however long it does nothing', a
   write(kv, sequence, 77);
   await kv.seal(sequence);
   await fill(kv, 4);
-  await vi.waitUntil(() => share(kv) < 0.9 && kv.manager.jobsInFlight === 0, { timeout: 120_000 });
+  await vi.waitUntil(() => share(kv) < 0.9 && kv.manager.inspect.jobsInFlight === 0, { timeout: 120_000 });
   expect(await contents(kv, sequence)).toEqual(rightContents(77));
   kv.release(sequence);
 });
@@ -83,7 +83,7 @@ it('idle is fulfilled when the moves have ended that the last ends called for', 
     await ask(kv, 1 + (round % 4));
     kv.manager.evict(0, capacity, kv.nowUs());
     await kv.idle();
-    expect(kv.manager.jobsInFlight, `round ${round}`).toBe(0);
+    expect(kv.manager.inspect.jobsInFlight, `round ${round}`).toBe(0);
   }
   expect(kv.metrics().counters['migrations.ddrToHbm']).toBeGreaterThan(0);
 });

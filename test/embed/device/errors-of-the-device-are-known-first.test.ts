@@ -166,6 +166,6 @@ describe('an error of what the store does itself', () => {
     expect(spoiled()).toBe(1);
     kv.release(sequence);
     await kv.idle();
-    expect(kv.manager.openSequences).toBe(0);
+    expect(kv.manager.inspect.openSequences).toBe(0);
   });
 });

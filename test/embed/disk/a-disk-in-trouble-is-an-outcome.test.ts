@@ -77,7 +77,7 @@ describe('a disk without room', () => {
     const { bavail, bsize } = statfsSync(dir);
     writeFileSync(join(dir, 'others'), new Uint8Array(bavail * bsize));
     await serves(kv);
-    expect(kv.manager.counters.demotionsFailed).toBeGreaterThan(0);
+    expect(kv.manager.inspect.counters.demotionsFailed).toBeGreaterThan(0);
     expect(String(kv.describe().nvme.lastError)).toMatch(/ENOSPC/);
 
     rmSync(join(dir, 'others'));
@@ -93,8 +93,8 @@ describe('a disk without room', () => {
     async (kind) => {
       const kv = await withFaults({ [kind]: 1 });
       await serves(kv);
-      expect(kv.manager.counters.demotionsFailed).toBeGreaterThan(0);
-      expect(kv.manager.usage(1).slots).toMatchObject({ ready: 0, filling: 0, draining: 0 });
+      expect(kv.manager.inspect.counters.demotionsFailed).toBeGreaterThan(0);
+      expect(kv.manager.inspect.usage(1).slots).toMatchObject({ ready: 0, filling: 0, draining: 0 });
     },
   );
 });
@@ -178,7 +178,7 @@ describe('a directory that vanishes', () => {
     await cacheBelow(kv, 10, 1);
     truncateSync(join(dir, 'tierkv.blocks'), 0);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 0, right: true });
-    const { loadsFailed } = kv.manager.counters;
+    const { loadsFailed } = kv.manager.inspect.counters;
     expect(loadsFailed[Outcome.CORRUPT] + loadsFailed[Outcome.REFUSED]).toBe(4);
     await serves(kv);
   });

@@ -9,8 +9,8 @@ import { describe, expect, it } from 'vitest';
 import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import { nvmeTier } from '../../../src/backends/file/fileTier.ts';
 import { roomWithin } from '../../../src/backends/tierRow.ts';
-import { TieredKVStorage } from '../../../src/embed/tieredKVStorage.ts';
-import { KVRuntime, kvLayout } from '../../../src/index.ts';
+
+import { KVRuntime, kvLayout, TieredKVStorage } from '../../../src/index.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { blocksAsked, tierOptionsOf } from '../../../src/studies/replay/sizedTiers.ts';
 import { patternItem, SeededRandom } from '../../../src/testing/index.ts';
@@ -69,8 +69,8 @@ describe(`files of a limit (seed ${seed})`, () => {
     const bytes = 40 * blockBytes + 100_000;
     const dir = scratchDir();
     await using kv = await KVRuntime.open(configOf(dir, headDim, layers, bytes));
-    const { capacityBytes } = kv.manager.usage(1);
-    const sequences = Math.ceil(kv.manager.pool(1).shape.slotLimit / 2) + 8;
+    const { capacityBytes } = kv.manager.inspect.usage(1);
+    const sequences = Math.ceil(kv.manager.inspect.pool(1).shape.slotLimit / 2) + 8;
     for (let prompt = 0; prompt < sequences; prompt++) {
       const tokens = Array.from({ length: 33 }, (_, i) => prompt * 100 + i);
       const sequence = await kv.begin(tokens, { tenant: 'a' });
@@ -83,7 +83,7 @@ describe(`files of a limit (seed ${seed})`, () => {
     await kv.save({ whenFull: 'replace' }).catch(() => {});
     expect(fileBytes(dir)).toBeLessThanOrEqual(bytes);
     expect(Number(kv.describe().nvme?.physicalBytes)).toBeLessThanOrEqual(bytes + 64 * 1024);
-    expect(kv.manager.usage(1).residentBytes).toBeLessThanOrEqual(capacityBytes);
+    expect(kv.manager.inspect.usage(1).residentBytes).toBeLessThanOrEqual(capacityBytes);
     expect(capacityBytes).toBeGreaterThanOrEqual(blockBytes);
   });
 
@@ -96,7 +96,7 @@ describe(`files of a limit (seed ${seed})`, () => {
     await expect(KVRuntime.open(configOf(scratchDir(), 64, 2, least - 1))).rejects.toThrow(/Give it/);
     const dir = scratchDir();
     await using kv = await KVRuntime.open(configOf(dir, 64, 2, least));
-    expect(kv.manager.usage(1).capacityBytes).toBe(layoutOf(64, 2).blockBytes);
+    expect(kv.manager.inspect.usage(1).capacityBytes).toBe(layoutOf(64, 2).blockBytes);
     expect(fileBytes(dir)).toBeLessThanOrEqual(least);
   });
 
@@ -110,7 +110,7 @@ describe(`files of a limit (seed ${seed})`, () => {
     const { nvme } = tierOptionsOf([{ name: 'nvme', blocks, place: dir }], blockBytes);
     expect(nvme?.bytes).toBeLessThanOrEqual(4 * 2 ** 20);
     await using kv = await KVRuntime.open(configOf(dir, 64, 2, nvme?.bytes ?? 0));
-    expect(kv.manager.pool(1).shape.pages).toBe(blocks);
+    expect(kv.manager.inspect.pool(1).shape.pages).toBe(blocks);
     expect(fileBytes(dir)).toBeLessThanOrEqual(4 * 2 ** 20);
   });
 

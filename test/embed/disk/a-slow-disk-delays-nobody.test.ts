@@ -159,8 +159,8 @@ describe('over a disk whose every write takes half a second', () => {
     await using slow = await World.open(true);
     const without = await fast.run(traffic(fast));
     const over = await slow.run(traffic(slow));
-    expect(slow.manager.counters.demotions[1], 'the disk is written to').toBeGreaterThan(0);
-    expect(slow.manager.counters.hits[1], 'DDR is hit').toBeGreaterThan(50);
+    expect(slow.manager.inspect.counters.demotions[1], 'the disk is written to').toBeGreaterThan(0);
+    expect(slow.manager.inspect.counters.hits[1], 'DDR is hit').toBeGreaterThan(50);
     expect(Math.max(...over.hot)).toBeLessThanOrEqual(Math.max(...without.hot));
     expect(Math.max(...over.seals)).toBeLessThanOrEqual(Math.max(...without.seals));
   });
@@ -172,7 +172,7 @@ describe('over a disk whose every write takes half a second', () => {
       world.manager.evict(position, 4, world.nowUs);
       await world.run(world.loop.idle());
     }
-    expect(world.manager.usage(2).slots.ready).toBe(4);
+    expect(world.manager.inspect.usage(2).slots.ready).toBe(4);
     await world.run(world.serve(2));
     world.manager.evict(0, 4, world.nowUs);
     await world.run(world.loop.idle());

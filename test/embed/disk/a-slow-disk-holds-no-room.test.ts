@@ -35,8 +35,8 @@ function hold(kv: KVRuntime): Promise<KVSequence> {
   return kv.begin(tokens, { tenant });
 }
 
-const heldBytes = (kv: KVRuntime): number => kv.manager.usage(0).heldBytes;
-const onDiskOnly = (kv: KVRuntime): number => kv.manager.usage(2).slots.ready;
+const heldBytes = (kv: KVRuntime): number => kv.manager.inspect.usage(0).heldBytes;
+const onDiskOnly = (kv: KVRuntime): number => kv.manager.inspect.usage(2).slots.ready;
 
 it('holds no HBM while the disk is read, and later requests go ahead', async () => {
   const disk = await openCold();

@@ -56,7 +56,7 @@ const slotsBelow = [3, 2, 1, 0];
 
 async function expectRecomputed(kv: KVRuntime, seed: number, wrong: number, outcome: Outcome): Promise<void> {
   const sequence = await kv.begin(prompt(seed), { tenant });
-  expect(kv.manager.counters.loadsFailed[outcome]).toBe(1);
+  expect(kv.manager.inspect.counters.loadsFailed[outcome]).toBe(1);
   expect(sequence.cachedTokens).toBe(wrong * 16);
   expect(write(kv, sequence, seed)).toEqual([wrong, 4]);
   await kv.seal(sequence);

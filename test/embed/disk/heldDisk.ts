@@ -60,7 +60,10 @@ export const longPrompt = (from: number): Uint32Array =>
 export async function nothingLeaked(kv: KVRuntime): Promise<void> {
   await kv.idle();
   kv.manager.checkIntegrity();
-  expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { filling: 0, draining: 0, open: 0 } });
+  expect(kv.manager.inspect.usage(0)).toMatchObject({
+    heldBytes: 0,
+    slots: { filling: 0, draining: 0, open: 0 },
+  });
   const all = await kv.begin(longPrompt(900), { tenant });
   expect(kv.openBlocks(all)).toHaveLength(HBM_BLOCKS);
   kv.release(all);

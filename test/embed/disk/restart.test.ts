@@ -90,8 +90,8 @@ describe('the same prompts after a restart', () => {
     await first[Symbol.asyncDispose]();
 
     await using second = await KVRuntime.open(config(dir));
-    expect(second.manager.counters.adopted).toBe(60);
-    expect(second.manager.prefixesAreWhole).toBe(true);
+    expect(second.manager.inspect.counters.adopted).toBe(60);
+    expect(second.manager.inspect.prefixesAreWhole).toBe(true);
     second.manager.checkIntegrity();
     expect(second.lookup(tokensOf(4, 6), { tenant: 'tenant' }).byTier).toEqual([0, 0, 6]);
     for (let prompt = 0; prompt < 10; prompt++) expect((await serve(second, prompt, 6)).prefilled).toBe(0);
@@ -120,7 +120,7 @@ describe('the same prompts after a restart', () => {
         kv.release(sequence);
         await kv.idle();
       }
-      console.log(kv.manager.usage(1).slots.ready);
+      console.log(kv.manager.inspect.usage(1).slots.ready);
       setInterval(() => {}, 1000);`;
     const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
     const [line] = (await once(child.stdout, 'data')) as [Buffer];
@@ -130,7 +130,7 @@ describe('the same prompts after a restart', () => {
     await once(child, 'close');
 
     await using kv = await KVRuntime.open(config(dir));
-    expect(kv.manager.counters.adopted).toBe(held);
+    expect(kv.manager.inspect.counters.adopted).toBe(held);
     expect(kv.describe().nvme).toMatchObject({ recoveredClosed: false, recoveryLeftovers: 0 });
     const found = Array.from(
       { length: 8 },
@@ -167,7 +167,7 @@ describe('the same prompts after a restart', () => {
     await first.save();
     await first[Symbol.asyncDispose]();
     await using second = await KVRuntime.open(config(dir, { nvme: { dir, bytes: blocks(62) } }));
-    expect(second.manager.counters.adopted).toBe(59);
+    expect(second.manager.inspect.counters.adopted).toBe(59);
     const found = Array.from(
       { length: 10 },
       (_, p) => second.lookup(tokensOf(p, 6), { tenant: 'tenant' }).blocks,

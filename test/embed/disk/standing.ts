@@ -25,7 +25,7 @@ try {
       return { hbm, nvme: disk };
     },
   });
-  while (kv.manager.usage(1).cachedBytes < blocks(4)) await cacheBelow(kv, 10, 1);
+  while (kv.manager.inspect.usage(1).cachedBytes < blocks(4)) await cacheBelow(kv, 10, 1);
   plan.resume();
   const begun = kv.begin(prompt(10), { tenant });
   while (disk!.stalledCalls === 0) await new Promise((resolve) => setImmediate(resolve));
@@ -44,7 +44,7 @@ try {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, blockMs);
   }
   const { cachedTokens } = await begun;
-  const failed = Array.from(kv.manager.counters.loadsFailed);
+  const failed = Array.from(kv.manager.inspect.counters.loadsFailed);
   process.stdout.write(`${JSON.stringify({ cachedTokens, failed })}\n`);
 } finally {
   rmSync(dir, { recursive: true, force: true });

@@ -25,7 +25,7 @@ describe('begin with a signal', () => {
   it('raised before: rejects with its reason, and nothing was asked of the manager', async () => {
     const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
-    const before = JSON.stringify(kv.manager.dump());
+    const before = JSON.stringify(kv.manager.inspect.dump());
     const opened = vi.spyOn(kv.manager, 'open');
     const reason = new Error('the client is gone');
     await expect(kv.begin(prompt(10), { tenant, signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
@@ -33,7 +33,7 @@ describe('begin with a signal', () => {
       name: 'AbortError',
     });
     expect(opened).not.toHaveBeenCalled();
-    expect(JSON.stringify(kv.manager.dump())).toBe(before);
+    expect(JSON.stringify(kv.manager.inspect.dump())).toBe(before);
   });
 
   it('raised during a reload: rejects before the disk has answered, and all comes free when it has', async () => {
@@ -49,7 +49,7 @@ describe('begin with a signal', () => {
     expect(held()).toBeGreaterThan(0);
     expect(listeners(client.signal)).toBe(0);
     kv.manager.checkIntegrity();
-    expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 4 } });
+    expect(kv.manager.inspect.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 4 } });
 
     letGo();
     await nothingLeaked(kv);
@@ -95,7 +95,7 @@ describe('begin with a signal', () => {
     next.abort('no longer wanted');
     await expect(waiting).rejects.toBe('no longer wanted');
     kv.manager.checkIntegrity();
-    expect(kv.manager.usage(0).heldBytes).toBe(0);
+    expect(kv.manager.inspect.usage(0).heldBytes).toBe(0);
     letGo();
     await nothingLeaked(kv);
   });

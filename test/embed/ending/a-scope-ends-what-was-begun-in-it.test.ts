@@ -9,9 +9,9 @@ it('a sequence is released where its scope ends, and its sealed blocks stay', as
     using sequence = await kv.begin(prompt(10), { tenant });
     write(kv, sequence, 10);
     await kv.seal(sequence);
-    expect(kv.manager.openSequences).toBe(1);
+    expect(kv.manager.inspect.openSequences).toBe(1);
   }
-  expect(kv.manager.openSequences).toBe(0);
+  expect(kv.manager.inspect.openSequences).toBe(0);
   expect(kv.lookup(prompt(10), { tenant }).blocks).toBeGreaterThan(0);
   kv.manager.checkIntegrity();
 });
@@ -23,7 +23,7 @@ it('an error in the scope leaves nothing open, and nothing unwritten is found', 
     throw new Error(`the engine failed after ${sequence.cachedTokens} tokens`);
   };
   await expect(failing()).rejects.toThrow('the engine failed');
-  expect(kv.manager.openSequences).toBe(0);
+  expect(kv.manager.inspect.openSequences).toBe(0);
   expect(kv.lookup(prompt(10), { tenant }).blocks).toBe(0);
 });
 
@@ -41,7 +41,7 @@ it('one that was released, cancelled or forked away before is left alone', async
     kv.cancel(cancelled);
     expect(branch.ended).toBe(false);
   }
-  expect(kv.manager.openSequences).toBe(0);
+  expect(kv.manager.inspect.openSequences).toBe(0);
   kv.manager.checkIntegrity();
 });
 
@@ -52,7 +52,7 @@ it('a sequence that outlives its runtime ends quietly', async () => {
     await kv.close();
     expect(sequence.ended).toBe(false);
   }
-  expect(kv.manager.openSequences).toBe(0);
+  expect(kv.manager.inspect.openSequences).toBe(0);
 });
 
 it('a scheduler ends with its scope', async () => {
@@ -61,7 +61,7 @@ it('a scheduler ends with its scope', async () => {
     using scheduler = kv.scheduler();
     scheduler.add({ id: 'r', tokens: [1, 2, 3], tenant, maxTokens: 1 });
   }
-  expect(kv.manager.openSequences).toBe(0);
+  expect(kv.manager.inspect.openSequences).toBe(0);
   using again = kv.scheduler();
   expect(again).toBeDefined();
 });

@@ -23,7 +23,7 @@ describe('a sequence that was interrupted', () => {
     const { kv, hold, letGo, held } = await openHeld();
     const sequence = await interrupted(kv);
     await expect(kv.recover(sequence, { signal: AbortSignal.abort() })).rejects.toThrow();
-    expect(kv.manager.jobsInFlight).toBe(0);
+    expect(kv.manager.inspect.jobsInFlight).toBe(0);
     hold();
     const client = new AbortController();
     const recovered = kv.recover(sequence, { signal: client.signal });
@@ -48,7 +48,7 @@ describe('a sequence that was interrupted', () => {
     kv.cancel(sequence);
     await expect(recovered).rejects.toMatchObject({ code: 'TKV_UNKNOWN_ID' });
     expect(held()).toBeGreaterThan(0);
-    expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 4 } });
+    expect(kv.manager.inspect.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 4 } });
     expect(() => kv.cancel(sequence)).toThrow(/has ended/);
     letGo();
     await nothingLeaked(kv);
@@ -102,5 +102,5 @@ it('a runtime that is closed ends all waiting calls at once, and no request begi
   letGo();
   await closed;
   kv.manager.checkIntegrity();
-  expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 0 } });
+  expect(kv.manager.inspect.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 0 } });
 });

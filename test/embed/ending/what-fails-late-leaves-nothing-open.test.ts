@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { TieredKVStorage } from '../../../src/embed/tieredKVStorage.ts';
-import { KVManager } from '../../../src/runtime/index.ts';
+import { ManagerInspect } from '../../../src/runtime/manager/inspect.ts';
+import { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { testAdapter } from '../../adapter.ts';
 import { sharedDevice } from '../../sharedDevice.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';
@@ -19,7 +19,7 @@ function directory(): string {
 
 /** What asks a manager for its usage while it is opened does so when all stores are open. */
 async function failedLate(open: () => Promise<AsyncDisposable>): Promise<void> {
-  const usage = vi.spyOn(KVManager.prototype, 'usage').mockImplementation(() => {
+  const usage = vi.spyOn(ManagerInspect.prototype, 'usage').mockImplementation(() => {
     throw new Error('as tables that do not fit together');
   });
   await expect(open()).rejects.toThrow('as tables that do not fit together');

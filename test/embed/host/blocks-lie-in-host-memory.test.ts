@@ -115,14 +115,14 @@ describe('the tiers below', () => {
     await using kv = await openHostRuntime({ nvme: { dir, bytes: blocks(40) } });
     await cacheBelow(kv, 30, 1);
     const records = fileLayout(kv.manager.config.tiers[1].shape);
-    const { slot } = kv.manager.locate((await keysOf(kv, 30)).slice(4, 8))!;
+    const { slot } = kv.manager.inspect.locate((await keysOf(kv, 30)).slice(4, 8))!;
     const at = recordOffset(records, slot, 0) + records.records[0].payloadOffset + 4097;
     editFile(join(dir, 'tierkv.blocks'), at, 1, (bytes) => {
       expect(bytes[0]).toBe(31);
       bytes[0] ^= 1;
     });
     const sequence = await kv.begin(prompt(30), { tenant });
-    expect(kv.manager.counters.loadsFailed[Outcome.CORRUPT]).toBe(1);
+    expect(kv.manager.inspect.counters.loadsFailed[Outcome.CORRUPT]).toBe(1);
     expect(sequence.cachedTokens).toBe(layout.blockTokens);
     write(kv, sequence, 30);
     await kv.seal(sequence);

@@ -43,7 +43,7 @@ describe.each([
       expect(found?.state).toEqual(bytesOf(bytes, best));
     }
     kv.manager.checkIntegrity();
-    expect(kv.manager.openSequences).toBe(0);
+    expect(kv.manager.inspect.openSequences).toBe(0);
   });
 
   it('another tenant, other extras, other tokens and KV of the same tokens find nothing', async () => {
@@ -149,6 +149,6 @@ it('bad input is refused by name, and nothing is stored', async () => {
   ] as const) {
     await expect(call).rejects.toMatchObject({ code, field });
   }
-  expect(kv.manager.usage(0).slots.ready).toBe(0);
+  expect(kv.manager.inspect.usage(0).slots.ready).toBe(0);
   expect(await kv.getState(tokens, a)).toBeUndefined();
 });

@@ -76,11 +76,11 @@ const managerCalls: Readonly<Record<string, (manager: KVManager) => unknown>> = 
   cancel: (manager) => manager.cancel(table, now()),
   preempt: (manager) => manager.preempt(table, now()),
   demote: (manager) => manager.demote(table, now()),
-  loadEstimate: (manager) => manager.loadEstimate(table, 0, 1, now()),
+  loadEstimate: (manager) => manager.inspect.loadEstimate(table, 0, 1, now()),
   loadedBlock: (manager) => manager.loadedBlock(table, 0),
   openBlock: (manager) => manager.openBlock(table, 0),
   readableBlock: (manager) => manager.readableBlock(table, 0),
-  place: (manager) => manager.place(table, 0),
+  place: (manager) => manager.inspect.place(table, 0),
   requireOwn: (manager) => manager.requireOwn(table),
 };
 const openingCalls: Readonly<Record<string, (openings: Openings) => unknown>> = {

@@ -17,7 +17,7 @@ it('a hint in the past or out of range is refused, and the sequence is as it was
   for (const [retention, field] of wrong) {
     const begun = kv.begin(prompt(1), { tenant, retention });
     await expect(begun).rejects.toThrow(expect.objectContaining({ field }));
-    expect(kv.manager.usage(0).heldBytes).toBe(0);
+    expect(kv.manager.inspect.usage(0).heldBytes).toBe(0);
   }
   const sequence = await kv.begin(prompt(1), { tenant, retention: { priority: 100, keepMs: 60_000 } });
   write(kv, sequence, 1);

@@ -16,7 +16,7 @@ beforeAll(async () => {
 afterAll(async () => {
   kv.release(sequence);
   kv.manager.checkIntegrity();
-  expect(kv.manager.openSequences).toBe(0);
+  expect(kv.manager.inspect.openSequences).toBe(0);
   await kv.close();
 });
 
@@ -109,9 +109,9 @@ it.each([
   ['retention.keepMs', { tenant, retention: { keepMs: Number.POSITIVE_INFINITY } }],
   ['retention.keepMs', { tenant, retention: { keepMs: '5' } }],
 ])('begin names the option at fault: %s', async (field, options) => {
-  const sequences = kv.manager.openSequences;
+  const sequences = kv.manager.inspect.openSequences;
   await expect(kv.begin([1, 2], options as never)).rejects.toMatchObject({ code: 'TKV_INPUT', field });
-  expect(kv.manager.openSequences).toBe(sequences);
+  expect(kv.manager.inspect.openSequences).toBe(sequences);
 });
 
 it('a bad hint at release leaves the sequence as it was', () => {

@@ -198,7 +198,7 @@ function closed(call: () => unknown): unknown {
 
 describe('every wrong value is taken or refused with code and remedy by', () => {
   it.each(Object.keys(calls))('%s', async (name) => {
-    const before = [kv.manager.openSequences, sequence.length, sequence.ended, kv.room.waiting];
+    const before = [kv.manager.inspect.openSequences, sequence.length, sequence.ended, kv.room.waiting];
     for (const wrong of wrongs) {
       let error: unknown;
       try {
@@ -215,7 +215,9 @@ describe('every wrong value is taken or refused with code and remedy by', () => 
       if (code !== 'TKV_STATE') expect(field, what).toMatch(/./);
     }
     kv.manager.checkIntegrity();
-    expect([kv.manager.openSequences, sequence.length, sequence.ended, kv.room.waiting]).toEqual(before);
+    expect([kv.manager.inspect.openSequences, sequence.length, sequence.ended, kv.room.waiting]).toEqual(
+      before,
+    );
   });
 });
 

@@ -40,7 +40,7 @@ async function expectBytes(
   }
 }
 
-const freePages = (kv: KVRuntime): number => kv.manager.pool(0).uncutPages;
+const freePages = (kv: KVRuntime): number => kv.manager.inspect.pool(0).uncutPages;
 
 it('K and V are stored in the layout of the device and read back', async () => {
   await using kv = await openRuntime({ hbmBytes: blocks(20) });
@@ -79,9 +79,11 @@ it('compaction of a pool with a third of its slots scattered frees whole pages, 
   kv.manager.checkIntegrity();
   expect(freePages(kv) - before).toBe(freedPages);
   const needed = Math.ceil((2 * kept.length) / 8);
-  expect(kv.manager.pool(0).shape.pages - freePages(kv), 'no more pages than the blocks fill').toBe(needed);
+  expect(kv.manager.inspect.pool(0).shape.pages - freePages(kv), 'no more pages than the blocks fill').toBe(
+    needed,
+  );
   expect(freedPages).toBeGreaterThan(5);
-  expect(kv.manager.counters.copies).toBe(movedBlocks);
+  expect(kv.manager.inspect.counters.copies).toBe(movedBlocks);
   expect(kept.map((r) => tableOf(cache, manager, r))).not.toEqual(tables);
   for (const r of kept) await expectBytes(cache, manager, r);
   expect(manager.tryExtendCache('r0', 0) || !kept.includes(0)).toBe(true);
@@ -107,10 +109,10 @@ describe('a release', () => {
     for (let r = 0; r < 40; r++) manager.allocateCache(`r${r}`, 16);
     for (let r = 0; r < 40; r += 10) await store(cache, manager, r);
     manager.releaseCache('r39');
-    expect(kv.manager.counters.copies, '39 of 40 places are taken').toBe(0);
+    expect(kv.manager.inspect.counters.copies, '39 of 40 places are taken').toBe(0);
     for (let r = 0; r < 40; r++) if (r % 10 !== 0) manager.releaseCache(`r${r}`);
     await kv.idle();
-    expect(kv.manager.counters.copies).toBeGreaterThan(0);
+    expect(kv.manager.inspect.counters.copies).toBeGreaterThan(0);
     manager.compactCache();
     await kv.idle();
     expect(cache.placement.utilization()).toBeGreaterThanOrEqual(0.5);

@@ -75,9 +75,10 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
       const nvme = { dir, bytes: blocks(40) };
       await using one = await open({ ddrBytes: 0, nvme });
       expect((await ask(one, 6)).right).toBe(true);
-      const tierOf = (name: string): number => one.manager.tiers.findIndex((tier) => tierName(tier) === name);
+      const tierOf = (name: string): number =>
+        one.manager.inspect.tiers.findIndex((tier) => tierName(tier) === name);
       for (const name of ['nvme', 'remote']) {
-        expect(one.manager.usage(tierOf(name)).slots.ready, name).toBe(promptBlocks);
+        expect(one.manager.inspect.usage(tierOf(name)).slots.ready, name).toBe(promptBlocks);
       }
       one.manager.evict(0, 20, one.nowUs());
       await one.idle();
@@ -198,7 +199,7 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
       manager.evict(position, 20, other.nowUs());
       await other.idle();
     }
-    expect(manager.usage(2).slots.ready).toBe(promptBlocks);
+    expect(manager.inspect.usage(2).slots.ready).toBe(promptBlocks);
     await server.ask('FLUSHALL');
     expect(await ask(other, 4)).toEqual({ cachedTokens: 0, right: true });
   });

@@ -59,7 +59,7 @@ describe.each([
     expect(all.map(({ cachedTokens }) => cachedTokens)).toEqual([0, ...Array(7).fill(64)]);
     expect(computedBlocks(all), 'five of the first, and the last token of each other').toBe(5 + 7);
     for (const { bytes } of all) expect(bytes).toEqual([40, 43]);
-    expect(kv.manager.counters.misses).toBe(4);
+    expect(kv.manager.inspect.counters.misses).toBe(4);
   });
 });
 

@@ -159,5 +159,5 @@ it('invalid extras are refused by name, and nothing has begun', async () => {
       expect(call).toThrow(expect.objectContaining(refused));
     }
   }
-  expect(kv.manager.openSequences).toBe(0);
+  expect(kv.manager.inspect.openSequences).toBe(0);
 });

@@ -102,7 +102,7 @@ describe('a request', () => {
       hitRate: 0.5,
       indexSize: 4 + 2 + 4,
     });
-    expect(kv.manager.counters.copies).toBe(2);
+    expect(kv.manager.inspect.counters.copies).toBe(2);
   });
 
   it('holds what it found: nothing of it is evicted before it lets go, and then it stays cached', async () => {
@@ -127,7 +127,7 @@ describe('a request', () => {
     cache.release('second');
     expect(kv.lookup(promptOf(65), { tenant: 'a' }).blocks).toBe(4);
     expect(kv.manager.evict(0, 10, kv.nowUs())).toMatchObject({ evicted: 4 });
-    expect(kv.manager.openSequences).toBe(0);
+    expect(kv.manager.inspect.openSequences).toBe(0);
   });
 
   it('brings up what lies below, and keeps what is not shareable to itself', async () => {

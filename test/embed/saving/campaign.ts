@@ -163,7 +163,7 @@ async function nextLife(plan: LifePlan, life: LifeReport, fail: (what: string) =
   // With less above the files, so that what is found comes from them; host memory alone needs no device.
   await using kv = await KVRuntime.open(configOf({ ...plan, hbm: 0, ddr: 40 }));
   const durable = life.again?.durable ?? life.durable;
-  const files = kv.manager.usage(1).slots.ready;
+  const files = kv.manager.inspect.usage(1).slots.ready;
   if (files < durable) fail(`the save called ${durable} blocks durable, and the next start has ${files}`);
   let wrong = 0;
   for (let prompt = 0; prompt < plan.prompts; prompt++) {
@@ -173,6 +173,6 @@ async function nextLife(plan: LifePlan, life: LifeReport, fail: (what: string) =
   }
   if (wrong > 0) fail(`${wrong} blocks of the next start have wrong bytes`);
   // What was called durable is served: none of it is found to be damaged when it is read.
-  const damaged = sum([...kv.manager.counters.loadsFailed]);
+  const damaged = sum([...kv.manager.inspect.counters.loadsFailed]);
   if (damaged > 0) fail(`${damaged} loads of the next start failed`);
 }

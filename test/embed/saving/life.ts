@@ -182,12 +182,12 @@ async function savedAs(save: () => Promise<number>): Promise<{ durable: number; 
 
 /** As a save once did it: each tier above is emptied, and the files are told to be durable. */
 async function moveDown(kv: KVRuntime): Promise<number> {
-  const target = kv.manager.tiers.length - 1;
+  const target = kv.manager.inspect.tiers.length - 1;
   for (let position = TOP; position < target; position++) {
     while (kv.manager.evict(position, 256, kv.nowUs()).evicted > 0) await kv.idle();
   }
   await kv.stores.durable?.save();
-  return kv.manager.usage(target).slots.ready;
+  return kv.manager.inspect.usage(target).slots.ready;
 }
 
 async function live(plan: LifePlan): Promise<void> {

@@ -51,9 +51,9 @@ describe('a runtime with a scheduler', () => {
       const serving = await serve(kv, { preemption, maxBatchedTokens: 96, maxSequences: 8 });
       expectRight(serving);
       expect(serving.preempted.length).toBeGreaterThan(0);
-      expect(kv.manager.counters.hits[0] + kv.manager.counters.hits[1]).toBeGreaterThan(0);
-      if (preemption === 'offload') expect(kv.manager.counters.hits[1]).toBeGreaterThan(0);
-      expect(kv.manager.openSequences).toBe(0);
+      expect(kv.manager.inspect.counters.hits[0] + kv.manager.inspect.counters.hits[1]).toBeGreaterThan(0);
+      if (preemption === 'offload') expect(kv.manager.inspect.counters.hits[1]).toBeGreaterThan(0);
+      expect(kv.manager.inspect.openSequences).toBe(0);
     },
   );
 

@@ -158,7 +158,7 @@ describe('a backend', () => {
       const [place] = block.places;
       if (place === undefined) throw new Error('it has a place');
       const key = block.units[0].track.keyOf(0) as Uint32Array;
-      const digest = storage.pool.manager.digestOf(key);
+      const digest = storage.pool.manager.inspect.digestOf(key);
       const [read] = await backend.read([{ place, key, digest }]);
       expect(same(read, dataOf(block, 1)), tier).toBe(true);
       expect(backend.tier).toBe(tier);

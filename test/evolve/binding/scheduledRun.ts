@@ -1,7 +1,8 @@
 /** Simulations whose instances are scheduled by a bundle. */
 
-import { type BoundBundle, bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
+import { bindBundle } from '../../../src/policy/evolve/binding/bind.ts';
 import type { PolicyBundle, TreeNode } from '../../../src/policy/evolve/bundle/policyBundle.ts';
+import type { BoundPolicies } from '../../../src/sim/build/built.ts';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
@@ -28,7 +29,10 @@ export function named(template: string, parameters: Record<string, string | numb
 }
 
 /** The same setup, its instances scheduled by the bundle. */
-export function scheduledBy(setup: SimulationSetup, { scheduler, makeEngine }: BoundBundle): SimulationSetup {
+export function scheduledBy(
+  setup: SimulationSetup,
+  { scheduler, makeEngine }: BoundPolicies,
+): SimulationSetup {
   const pools = setup.deployment.pools.map((pool): PoolConfig => {
     return { ...pool, engine: { ...pool.engine, scheduler: { ...pool.engine.scheduler, ...scheduler } } };
   });

@@ -97,12 +97,12 @@ it(`${streams} streams give bit-identical tokens and logits, wherever their page
   });
   const all = requests.map((request, i) => new Stream(request, i));
   for (const stream of all) manager.allocateCache(stream.id, stream.tokens.length);
-  const before = kv.manager.counters.copies;
+  const before = kv.manager.inspect.counters.copies;
   while (all.some(({ isDone }) => !isDone)) {
     for (const stream of all) if (!stream.isDone) await stream.advance(cache, manager);
     manager.compactCache();
   }
-  expect(kv.manager.counters.copies - before, 'pages that were moved').toBeGreaterThan(0);
+  expect(kv.manager.inspect.counters.copies - before, 'pages that were moved').toBeGreaterThan(0);
   expectSame(
     all.map(({ traced }) => traced),
     expected,

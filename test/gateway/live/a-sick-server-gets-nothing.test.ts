@@ -160,6 +160,21 @@ it('what a server that is down holds is asked for elsewhere, and not waited for'
   expect(gateway.counts.failed).toBe(0);
 });
 
+it('what a hung server holds whose polls answer is asked for elsewhere, though no request comes that could try it', async () => {
+  let isHung = false;
+  await using hung = await TestBackend.open((request, response, body) => {
+    if (!isHung) echo(request, response, body);
+  });
+  await using well = await TestBackend.open(echo);
+  await using gateway = await gatewayOf([hung, well]);
+  isHung = true;
+  const asked = Array.from({ length: 8 }, (_, i) => ask(gateway, `p${i}`));
+  for (const each of asked) expect((await each).status).toBe(200);
+  expect(hung.seen.length).toBe(4);
+  const [seen] = gateway.pool.backends;
+  expect([seen.isUp, seen.standing.ejections]).toEqual([true, 1]);
+});
+
 it('a server that comes back is another one, unless it says that its process is the same', async () => {
   const says = (started: number): string => `process_start_time_seconds ${started}\n`;
   await using one = await TestBackend.open(echo);

@@ -9,10 +9,10 @@ function withBlocksBelow(config: WorldConfig = {}): World {
   const world = new World({ hbmBlocks: 8, ddrBlocks: 32, isInstant: false, ...config });
   world.add('old', 16, 1, { keys: keysOf([1, 2, 3, 4]) });
   world.finish();
-  const hbm = world.manager.usage(0).capacityBytes;
+  const hbm = world.manager.inspect.usage(0).capacityBytes;
   world.manager.evict(0, hbm, world.now);
   world.settle();
-  expect(world.manager.usage(0).residentBytes).toBe(0);
+  expect(world.manager.inspect.usage(0).residentBytes).toBe(0);
   return world;
 }
 

@@ -113,7 +113,7 @@ describe('a request whose prefix lies below HBM', () => {
     expect(step(world)).toEqual({ hit: [64, 65] });
     expect(world.scheduler.counters.recomputedBlocks).toBe(met);
     expect(hits(world)).toBe(16 - met);
-    expect(world.manager.counters.recomputed).toBe(met);
+    expect(world.manager.inspect.counters.recomputed).toBe(met);
     world.finish();
     expect(world.outputs.hit).toBe(2);
   });

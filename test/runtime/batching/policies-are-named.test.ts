@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import {
+  plainOrderNames,
   preemptionNames,
   publishNames,
-  queueOrderNames,
   type SchedulerConfig,
   victimRuleNames,
 } from '../../../src/runtime/batching/config.ts';
@@ -87,7 +87,7 @@ describe('unknown names', () => {
     [{ victimRule: 'piority' }, 'victimRule', "'priority'"],
     [{ preemption: 'recompte' }, 'preemption', "'recompute'"],
     [{ publish: 'whenPlaned' }, 'publish', "'whenPlanned'"],
-    [{ queueOrder: 'x' }, 'queueOrder', 'fcfs, priority-fcfs, sjf, reverse-priority'],
+    [{ queueOrder: 'x' }, 'queueOrder', 'fcfs, tenant-turns, priority-fcfs, sjf, reverse-priority'],
   ] satisfies [SchedulerConfig, string, string][])(
     '%o names the field and the nearest',
     (config, field, near) => {
@@ -97,7 +97,7 @@ describe('unknown names', () => {
   );
 
   it('every name that is offered is taken', () => {
-    for (const queueOrder of queueOrderNames)
+    for (const queueOrder of [...plainOrderNames, 'tenant-turns', 'ranked'])
       expect(new World({ queueOrder }).scheduler.config.queueOrder).toBe(queueOrder);
     for (const victimRule of victimRuleNames)
       expect(new World({ victimRule }).scheduler.config.victimRule).toBe(victimRule);

@@ -43,7 +43,7 @@ describe('a request that gives way', () => {
   it('offload: its room is made at once by moving blocks down, and it finds its full blocks again', () => {
     const world = crowded('offload', 16);
     while (world.scheduler.counters.preemptions === 0) world.step();
-    expect(world.manager.counters.offloads).toBeGreaterThanOrEqual(2);
+    expect(world.manager.inspect.counters.offloads).toBeGreaterThanOrEqual(2);
     while (world.scheduler.progress('a') !== undefined) world.step();
     expect(world.plan()).toEqual({ b: [12, 13] });
   });
@@ -177,7 +177,7 @@ it('demote: blocks that only the request holds go down at once, shared ones stay
   world.settle();
   world.audit();
   expect(manager.lookup(keys, 3).byTier).toEqual([1, 2]);
-  expect(manager.counters.preemptions).toBe(1);
+  expect(manager.inspect.counters.preemptions).toBe(1);
   expect(() => manager.demote(sequence, 0)).toThrow(expect.objectContaining({ code: 'TKV_UNKNOWN_ID' }));
   manager.release(sharer, 0);
 });

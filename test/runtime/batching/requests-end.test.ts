@@ -15,7 +15,7 @@ describe('a request ends', () => {
     world.step();
     expect(world.finished).toHaveProperty('three', 'length');
     expect(world.outputs).toEqual({ none: 1, one: 1, three: 3 });
-    expect(world.manager.usage(0).heldBytes).toBe(0);
+    expect(world.manager.inspect.usage(0).heldBytes).toBe(0);
   });
 
   it('when the engine saw a stop condition', () => {
@@ -58,7 +58,7 @@ describe('abort', () => {
     expect(world.scheduler.abort('a', world.now)).toBe('unknown');
     world.audit();
     expect(world.scheduler.size).toBe(0);
-    expect(world.manager.openSequences).toBe(0);
+    expect(world.manager.inspect.openSequences).toBe(0);
   });
 
   it('a request that a step computes keeps its blocks until the step has ended', () => {
@@ -67,10 +67,10 @@ describe('abort', () => {
     world.plan();
     expect(world.scheduler.abort('a', world.now)).toBe('endsWithStep');
     expect(world.scheduler.abort('a', world.now)).toBe('endsWithStep');
-    expect(world.manager.usage(0).heldBytes).toBe(2);
+    expect(world.manager.inspect.usage(0).heldBytes).toBe(2);
     expect(world.end()).toEqual(['a']);
     expect(world.finished).toEqual({ a: 'aborted' });
-    expect(world.manager.usage(0).heldBytes).toBe(0);
+    expect(world.manager.inspect.usage(0).heldBytes).toBe(0);
   });
 
   it('calls off the loads that only it waits for', () => {
@@ -85,7 +85,7 @@ describe('abort', () => {
     expect(world.scheduler.abort('c', world.now)).toBe('ended');
     world.settle(Outcome.CANCELLED);
     expect(world.scheduler.size).toBe(0);
-    expect(world.manager.openSequences).toBe(0);
+    expect(world.manager.inspect.openSequences).toBe(0);
   });
 });
 

@@ -92,7 +92,7 @@ describe('corrections of upstream', () => {
     world.add('b', 16, 2, { keys: keysOf([1, 2, 3, 4]) });
     expect(world.step()).toEqual({ b: [12, 16] });
     expect(world.scheduler.counters.hitBlocks).toBe(3);
-    expect(world.manager.usage(0).heldBytes).toBe(4);
+    expect(world.manager.inspect.usage(0).heldBytes).toBe(4);
   });
 
   it('D2: of two copies of a block, the loss of one leaves the other findable', () => {

@@ -73,8 +73,8 @@ export class World {
   }
 
   /** Plans a step: tokens of each request, as `[from, to)`. */
-  plan(): Record<string, [number, number]> {
-    const plan = this.scheduler.step(this.now);
+  plan(opensMost?: number): Record<string, [number, number]> {
+    const plan = this.scheduler.step(this.now, opensMost);
     this.audit();
     const planned: Record<string, [number, number]> = {};
     for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {

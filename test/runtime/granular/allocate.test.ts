@@ -129,7 +129,7 @@ describe('bad input is refused with its field, and nothing changes', () => {
     const { pool } = new PoolWorld();
     expect(() => pool.allocate({ ...ask, numTokens: 4, ...change } as never)).toThrow(message);
     expect(pool.getStats()).toMatchObject({ totalAllocations: 0, totalBlocks: 0 });
-    expect(pool.manager.openSequences).toBe(0);
+    expect(pool.manager.inspect.openSequences).toBe(0);
   });
 
   it('unknown sequences and blocks', () => {

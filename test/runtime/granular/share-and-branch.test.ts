@@ -146,7 +146,7 @@ describe('a truncation', () => {
     const world = new PoolWorld();
     compute(world, 'a');
     world.pool.truncate('a', 0);
-    expect(world.pool.manager.openSequences).toBe(0);
+    expect(world.pool.manager.inspect.openSequences).toBe(0);
     expect(() => world.pool.truncate('a', 0)).toThrow(/sequenceId a is not known/);
     world.pool.checkIntegrity();
   });
@@ -161,7 +161,7 @@ it('a block that was let go in the middle leaves the others, and letting the las
   const [next] = world.pool.allocate({ requestId: 'r', layerIds: allLayers, sequenceId: 'a', numTokens: 1 });
   expect(next.tokenRange).toEqual([8, 9]);
   world.pool.deallocate([next, blocks[1]]);
-  expect(world.pool.manager.openSequences).toBe(0);
+  expect(world.pool.manager.inspect.openSequences).toBe(0);
   world.pool.checkIntegrity();
 });
 

@@ -37,7 +37,9 @@ describe('a block of a running sequence', () => {
       expect(block.tier).toBe(to);
       expect(world.holds(block, 1)).toBe(true);
       const expected = to === Tier.HBM ? 2 : 1;
-      expect(world.pool.manager.usage(0).heldBytes, 'its source was given back').toBe(expected * blockBytes);
+      expect(world.pool.manager.inspect.usage(0).heldBytes, 'its source was given back').toBe(
+        expected * blockBytes,
+      );
     }
     expect(other.tier).toBe(Tier.HBM);
     expect(world.pool.getStats().totalMigrations).toBe(6);
@@ -79,7 +81,7 @@ describe('a block of a running sequence', () => {
     const [second] = world.pool.fork('a', 'b', 'r', 8);
     expect(move(world, first, Tier.DDR).success).toBe(true);
     expect(second.tier).toBe(Tier.DDR);
-    expect(world.pool.manager.usage(0).residentBytes).toBe(blockBytes);
+    expect(world.pool.manager.inspect.usage(0).residentBytes).toBe(blockBytes);
     expect(move(world, second, Tier.HBM, JobPriority.DEMAND_LOAD).success).toBe(true);
     expect(world.holds(first, 1) && world.holds(second, 1)).toBe(true);
   });

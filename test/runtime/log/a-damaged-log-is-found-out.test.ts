@@ -38,7 +38,7 @@ describe('a decision log', () => {
     );
     expect(lines.at(-1)).toMatch(/^# end \d+ [0-9a-f]{8}$/);
     const manager = replayLog(lines, 'run.log');
-    expect(manager.counters.hitBlocks).toBe(2);
+    expect(manager.inspect.counters.hitBlocks).toBe(2);
     manager.checkIntegrity();
   });
 

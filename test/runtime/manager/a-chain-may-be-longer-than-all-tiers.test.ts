@@ -15,7 +15,7 @@ it('a sequence that lets its head go as it grows computes more blocks than there
   world.manager.release(sequence, 0);
   world.settle();
   expect(world.manager.matchLength(keys, ids.length)).toBe(0);
-  expect(world.manager.usage(0).slots).toMatchObject({ ready: 2 });
+  expect(world.manager.inspect.usage(0).slots).toMatchObject({ ready: 2 });
   world.cache(1, 2);
   expect(world.manager.matchLength(world.keys(1, 2, 3), 3)).toBe(2);
 });

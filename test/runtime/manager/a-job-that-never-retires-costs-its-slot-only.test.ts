@@ -29,17 +29,17 @@ it.each([
   }
   world.manager.tick(60);
   world.manager.checkIntegrity();
-  expect(world.manager.jobsOverdue).toBe(1);
+  expect(world.manager.inspect.jobsOverdue).toBe(1);
   if (!cancelled) world.manager.allocate(other, 0, 1, 60);
   expect(other.pending).toBe(0);
   expect(other.state[0]).toBe(Entry.FAILED);
   expect(other.outcome[0]).toBe(Outcome.REFUSED);
-  expect(world.manager.usage(0).slots.draining).toBe(1);
+  expect(world.manager.inspect.usage(0).slots.draining).toBe(1);
 
   world.now = 70;
   world.end(world.jobs[0]);
-  expect(world.manager.jobsOverdue).toBe(0);
-  expect(world.manager.usage(0).slots).toMatchObject({ draining: 0, free: 1 });
+  expect(world.manager.inspect.jobsOverdue).toBe(0);
+  expect(world.manager.inspect.usage(0).slots).toMatchObject({ draining: 0, free: 1 });
   expect(world.manager.allocate(other, 0, 1, 70)).toBe(true);
   expect(other.state[0]).toBe(Entry.OPEN);
 });

@@ -10,8 +10,8 @@ it('more sequences than 16 bits count hold one block, and the last one still hol
   for (const sequence of others.slice(1)) world.manager.release(sequence, 0);
   world.manager.release(first, 0);
   world.manager.checkIntegrity();
-  expect(world.manager.usage(0)).toMatchObject({ heldBytes: 1, cachedBytes: 0 });
+  expect(world.manager.inspect.usage(0)).toMatchObject({ heldBytes: 1, cachedBytes: 0 });
   expect(world.manager.evict(0, 1, 0).evicted).toBe(0);
   world.manager.release(others[0], 0);
-  expect(world.manager.usage(0).cachedBytes).toBe(1);
+  expect(world.manager.inspect.usage(0).cachedBytes).toBe(1);
 });

@@ -21,7 +21,7 @@ describe('lookup', () => {
       pending: 0,
     });
     expect(world.manager.lookup(world.keys(9), 1)).toEqual({ blocks: 0, byTier: [0, 0, 0], pending: 0 });
-    expect(world.manager.counters.hitBlocks).toBe(0);
+    expect(world.manager.inspect.counters.hitBlocks).toBe(0);
   });
 
   it('does not see a block before its digest is taken', () => {
@@ -67,7 +67,7 @@ describe('slots and jobs', () => {
     const [first, second] = world.issued();
     world.manager.cancel(sequence, 0);
     world.manager.checkIntegrity();
-    expect(world.manager.usage(0).slots).toMatchObject({ free: 0, draining: 2 });
+    expect(world.manager.inspect.usage(0).slots).toMatchObject({ free: 0, draining: 2 });
     const other = world.manager.open(world.keys(7, 8), 2, 0);
     expect(world.manager.allocate(other, 0, 2, 0)).toBe(true);
     expect([...other.state.subarray(0, 2)]).toEqual([Entry.WAITING, Entry.WAITING]);
@@ -101,9 +101,9 @@ describe('slots and jobs', () => {
     const [load] = world.issued();
     world.manager.evict(1, 2, 0);
     world.manager.checkIntegrity();
-    expect(world.manager.usage(1).slots).toMatchObject({ free: 1, draining: 1 });
+    expect(world.manager.inspect.usage(1).slots).toMatchObject({ free: 1, draining: 1 });
     world.end(load);
-    expect(world.manager.usage(1).slots).toMatchObject({ free: 2, draining: 0 });
+    expect(world.manager.inspect.usage(1).slots).toMatchObject({ free: 2, draining: 0 });
     expect(world.manager.matchLength(world.keys(1), 1)).toBe(1);
   });
 
@@ -133,10 +133,10 @@ describe('slots and jobs', () => {
     expect(sequence.pending).toBe(0);
     expect(sequence.state[0]).toBe(Entry.FAILED);
     expect(sequence.outcome[0]).toBe(Outcome.TIMED_OUT);
-    expect(world.manager.usage(0).slots.draining).toBe(1);
+    expect(world.manager.inspect.usage(0).slots.draining).toBe(1);
     world.now = 60;
     world.end(load, Outcome.LOADED);
-    expect(world.manager.usage(0).slots).toMatchObject({ draining: 0, free: 2 });
+    expect(world.manager.inspect.usage(0).slots).toMatchObject({ draining: 0, free: 2 });
   });
 });
 
@@ -173,8 +173,8 @@ describe('loads that fail', () => {
     world.end(world.issued()[0], Outcome.CORRUPT);
     world.manager.release(sequence, 0);
     expect(world.manager.matchLength(world.keys(1), 1)).toBe(0);
-    expect(world.manager.usage(1).residentBytes).toBe(0);
-    expect(world.manager.counters.loadsFailed[Outcome.CORRUPT]).toBe(1);
+    expect(world.manager.inspect.usage(1).residentBytes).toBe(0);
+    expect(world.manager.inspect.counters.loadsFailed[Outcome.CORRUPT]).toBe(1);
   });
 
   it('a refused load leaves its source, which may be read another time', () => {
@@ -228,7 +228,7 @@ describe('loads that fail', () => {
     const [demotion] = world.issued();
     world.end(demotion, Outcome.REFUSED);
     expect(world.manager.matchLength(world.keys(1, 2), 2)).toBe(2);
-    expect(world.manager.counters).toMatchObject({ demotionsFailed: 1, takenBack: 1 });
+    expect(world.manager.inspect.counters).toMatchObject({ demotionsFailed: 1, takenBack: 1 });
   });
 
   it('a load that waits for a demotion under way is fed by it, or fails with it', () => {
@@ -262,7 +262,7 @@ describe('copies of one content', () => {
     world.settle();
     expect([a.readyPrefix(), b.readyPrefix()]).toEqual([2, 2]);
     expect(world.manager.loadedBlock(a, 0)).toEqual(world.manager.loadedBlock(b, 0));
-    expect(world.manager.counters.joined).toBe(2);
+    expect(world.manager.inspect.counters.joined).toBe(2);
   });
 
   it('two copies computed side by side are one content; one of them may go', () => {
@@ -272,7 +272,7 @@ describe('copies of one content', () => {
     for (const s of [a, b]) world.manager.allocate(s, 0, 1, 0);
     for (const s of [a, b]) world.manager.seal(s, 0, 1, keys, 0, 16, 0);
     world.settle();
-    expect(world.manager.counters.aliases).toBe(1);
+    expect(world.manager.inspect.counters.aliases).toBe(1);
     world.manager.release(a, 0);
     expect(world.manager.evict(0, 1, 0).evicted).toBe(1);
     world.manager.checkIntegrity();
@@ -289,11 +289,11 @@ describe('copies of one content', () => {
     const [first, second] = world.issued();
     world.end(first, Outcome.LOADED, 111);
     world.end(second, Outcome.LOADED, 222);
-    expect(world.manager.counters.diverged).toBe(1);
+    expect(world.manager.inspect.counters.diverged).toBe(1);
     expect([a.readyPrefix(), b.readyPrefix()]).toEqual([1, 1]);
     world.manager.release(b, 0);
     world.manager.checkIntegrity();
-    expect(world.manager.usage(0).residentBytes).toBe(1);
+    expect(world.manager.inspect.usage(0).residentBytes).toBe(1);
     const c = world.manager.open(keys, 1, 0);
     expect(world.manager.loadedBlock(c, 0)).toEqual(world.manager.loadedBlock(a, 0));
   });
@@ -325,7 +325,7 @@ describe('room', () => {
     world.cache(1, 2, 3, 4);
     const sequence = world.manager.open(world.keys(9), 1, 0);
     world.manager.allocate(sequence, 0, 1, 0);
-    expect(world.manager.counters.evictions[0]).toBe(0);
+    expect(world.manager.inspect.counters.evictions[0]).toBe(0);
     expect(world.manager.matchLength(world.keys(1, 2, 3, 4), 4)).toBe(4);
   });
 
@@ -333,23 +333,23 @@ describe('room', () => {
     const world = new World();
     world.cache(1, 2);
     const sequence = world.manager.open(world.keys(9), 1, 0);
-    const before = JSON.stringify(world.manager.usage(0));
+    const before = JSON.stringify(world.manager.inspect.usage(0));
     expect(world.manager.allocate(sequence, 0, 9, 0)).toBe(false);
-    expect(JSON.stringify(world.manager.usage(0))).toBe(before);
+    expect(JSON.stringify(world.manager.inspect.usage(0))).toBe(before);
     expect(sequence.length).toBe(0);
-    expect(world.manager.counters.refusedAllocations).toBe(1);
+    expect(world.manager.inspect.counters.refusedAllocations).toBe(1);
   });
 
   it('hazard 28: full tiers still take a load', () => {
     const world = new World({ hbm: { capacityBytes: 2 }, ddr: { capacityBytes: 2 }, lowerCopy: 'move' });
     world.cache(1, 2);
     world.cache(3, 4);
-    expect([0, 1].map((tier) => world.manager.usage(tier).residentBytes)).toEqual([2, 2]);
+    expect([0, 1].map((tier) => world.manager.inspect.usage(tier).residentBytes)).toEqual([2, 2]);
     const sequence = world.manager.open(world.keys(1, 2), 2, 0);
     expect(world.manager.load(sequence, 0)).toBe(true);
     world.settle();
     expect(sequence.pending).toBe(0);
-    expect(world.manager.jobsInFlight).toBe(0);
+    expect(world.manager.inspect.jobsInFlight).toBe(0);
     const failed = sequence.firstFailed();
     if (failed !== -1) {
       expect(world.manager.allocate(sequence, 0, 2, 0)).toBe(true);
@@ -368,11 +368,11 @@ describe('room', () => {
       const sequence = world.compute(1, 2);
       world.manager.release(sequence, 0);
       world.settle();
-      expect(world.manager.usage(1).residentBytes).toBe(lowerCopy === 'move' ? 0 : 2);
-      const demotions = world.manager.counters.demotions[0];
+      expect(world.manager.inspect.usage(1).residentBytes).toBe(lowerCopy === 'move' ? 0 : 2);
+      const demotions = world.manager.inspect.counters.demotions[0];
       world.manager.evict(0, 2, 0);
       world.settle();
-      expect(world.manager.counters.demotions[0] - demotions).toBe(lowerCopy === 'move' ? 2 : 0);
+      expect(world.manager.inspect.counters.demotions[0] - demotions).toBe(lowerCopy === 'move' ? 2 : 0);
       expect(world.manager.lookup(world.keys(1, 2), 2).byTier).toEqual([0, 2]);
     }
   });

@@ -24,8 +24,12 @@ describe('a lost tier', () => {
     world.settle();
     expect(world.manager.loseTier(0, 0)).toEqual({ replicas: 2, lost: 2 });
     world.manager.checkIntegrity();
-    expect(world.manager.usage(0)).toMatchObject({ residentBytes: 0, cachedBytes: 0, slots: { free: 4 } });
-    expect(world.manager.counters.lost).toBe(2);
+    expect(world.manager.inspect.usage(0)).toMatchObject({
+      residentBytes: 0,
+      cachedBytes: 0,
+      slots: { free: 4 },
+    });
+    expect(world.manager.inspect.counters.lost).toBe(2);
     expect(world.manager.lookup(world.keys(1, 2, 3), 3).blocks).toBe(0);
     expect(world.manager.lookup(world.keys(3), 1).byTier).toEqual([0, 1, 0]);
   });
@@ -58,9 +62,9 @@ describe('a lost tier', () => {
     world.manager.checkIntegrity();
     expect([...sequence.state.subarray(0, 2)]).toEqual([Entry.FAILED, Entry.FAILED]);
     expect(sequence.pending).toBe(0);
-    expect(world.manager.usage(0).slots).toMatchObject({ free: 3, draining: 1 });
+    expect(world.manager.inspect.usage(0).slots).toMatchObject({ free: 3, draining: 1 });
     world.end(seal, Outcome.LOADED, 5);
-    expect(world.manager.usage(0).slots.free).toBe(4);
+    expect(world.manager.inspect.usage(0).slots.free).toBe(4);
     expect(world.manager.lookup(world.keys(1), 1).blocks).toBe(0);
   });
 
@@ -90,10 +94,10 @@ describe('a lost tier', () => {
     const [slow] = world.issued();
     world.manager.evict(0, 1, 0);
     expect(world.issued()).toEqual([]);
-    expect(world.manager.jobsInFlight).toBe(2);
+    expect(world.manager.inspect.jobsInFlight).toBe(2);
     world.manager.loseTier(0, 0);
     world.manager.checkIntegrity();
-    expect(world.manager.jobsInFlight).toBe(1);
+    expect(world.manager.inspect.jobsInFlight).toBe(1);
     world.end(slow, Outcome.REFUSED);
     expect(world.manager.lookup(world.keys(1), 1).blocks).toBe(0);
     expect(world.manager.lookup(world.keys(2), 1).blocks).toBe(0);
@@ -116,7 +120,7 @@ describe('a lost tier', () => {
     expect([...sequence.state.subarray(0, 2)]).toEqual([Entry.FAILED, Entry.FAILED]);
     world.manager.release(sequence, 0);
     world.settle();
-    for (const tier of [0, 1, 2]) expect(world.manager.usage(tier).slots.free).toBe(4);
+    for (const tier of [0, 1, 2]) expect(world.manager.inspect.usage(tier).slots.free).toBe(4);
   });
 
   it('refuses a position that there is not', () => {

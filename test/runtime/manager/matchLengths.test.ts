@@ -31,7 +31,7 @@ function answersOfQueue(world: World, queue: readonly (readonly number[])[]): nu
 }
 
 function expectSameAnswers(world: World, queue: readonly (readonly number[])[]): void {
-  const counters = JSON.stringify(world.manager.counters);
+  const counters = JSON.stringify(world.manager.inspect.counters);
   const answers = answersOfQueue(world, queue);
   const oneByOne = queue.map((chain) => {
     const keys = world.keys(...pathIds(chain));
@@ -40,7 +40,7 @@ function expectSameAnswers(world: World, queue: readonly (readonly number[])[]):
     return length;
   });
   expect(answers).toEqual(oneByOne);
-  expect(JSON.stringify(world.manager.counters)).toBe(counters);
+  expect(JSON.stringify(world.manager.inspect.counters)).toBe(counters);
 }
 
 const configs: readonly [string, Partial<ManagerConfig>][] = [
@@ -79,7 +79,7 @@ it('walks where a block is cached without its ancestors', () => {
   }
   world.manager.release(sequence, 0);
   world.settle();
-  expect(world.manager.prefixesAreWhole).toBe(false);
+  expect(world.manager.inspect.prefixesAreWhole).toBe(false);
   expectSameAnswers(world, [chain, chain.slice(0, 2), []]);
   expect(answersOfQueue(world, [chain])).toEqual([0]);
   world.cache(ids[0]);
@@ -160,12 +160,12 @@ it.each([Number.NaN, -1, 1.5, Number.POSITIVE_INFINITY, '1', null, 1n])(
       ['at', () => manager.seal(sequence, 0, 1, keys, n, 16, 0)],
       ['tokens', () => manager.seal(sequence, 0, 1, keys, 0, n, 0)],
     ];
-    const before = JSON.stringify(manager.dump());
+    const before = JSON.stringify(manager.inspect.dump());
     for (const [field, call] of calls) expect(call).toThrow(expect.objectContaining({ field }));
     const others = [...keys] as never;
     expect(() => manager.seal(sequence, 0, 1, others, 0, 16, 0)).toThrow(
       expect.objectContaining({ field: 'keys' }),
     );
-    expect(JSON.stringify(manager.dump())).toBe(before);
+    expect(JSON.stringify(manager.inspect.dump())).toBe(before);
   },
 );

@@ -82,10 +82,10 @@ describe('tables that grow as they are used', () => {
         grown.request();
         if (i % 50 !== 49) continue;
         grown.manager.checkIntegrity();
-        expect(grown.manager.dump()).toEqual(whole.manager.dump());
-        expect(grown.manager.counters).toEqual(whole.manager.counters);
+        expect(grown.manager.inspect.dump()).toEqual(whole.manager.inspect.dump());
+        expect(grown.manager.inspect.counters).toEqual(whole.manager.inspect.counters);
       }
-      expect(grown.manager.counters.evictions[0], 'the traffic fills the tier').toBeGreaterThan(0);
+      expect(grown.manager.inspect.counters.evictions[0], 'the traffic fills the tier').toBeGreaterThan(0);
     }
   });
 
@@ -98,14 +98,14 @@ describe('tables that grow as they are used', () => {
     const other = new KVManager(config);
     restoreState(other, saved);
     other.checkIntegrity();
-    expect(other.dump()).toEqual(first.manager.dump());
+    expect(other.inspect.dump()).toEqual(first.manager.inspect.dump());
     const [a, b] = [new Traffic(first.manager, 7), new Traffic(other, 7)];
     for (const each of [a, b]) each.now = first.now;
     for (let i = 0; i < 60; i++) {
       a.request();
       b.request();
     }
-    expect(b.manager.dump()).toEqual(a.manager.dump());
+    expect(b.manager.inspect.dump()).toEqual(a.manager.inspect.dump());
   });
 
   it('come into the same slots, pages that an adoption passed over included', () => {
@@ -118,7 +118,7 @@ describe('tables that grow as they are used', () => {
       const traffic = new Traffic(manager, 8);
       for (let i = 0; i < 150; i++) traffic.request();
       manager.checkIntegrity();
-      return manager.dump().replicas.map(({ replica }) => replica);
+      return manager.inspect.dump().replicas.map(({ replica }) => replica);
     };
     const config = configOf('lru', [1]);
     expect(slots(config)).toEqual(slots({ ...config, ...wholeTables }));

@@ -49,7 +49,7 @@ describe('cached blocks of a manager', () => {
     expect(world.manager.lookup(world.keys(1), 1).byTier, 'hot').toEqual([1, 0, 0]);
     expect(world.manager.lookup(world.keys(2), 1).byTier, 'the oldest of the others').toEqual([0, 1, 0]);
     expect(held.readyPrefix()).toBe(1);
-    expect(world.manager.usage(0).residentBytes).toBe(8);
+    expect(world.manager.inspect.usage(0).residentBytes).toBe(8);
     expect(migrator.getStats()).toMatchObject({ hbmToDdr: 1, failed: 0 });
   });
 
@@ -89,11 +89,11 @@ describe('cached blocks of a manager', () => {
     world.settle();
     world.manager.move(Uint32Array.of(1, 1, 2, 3), 0, 4, 0);
     world.settle();
-    expect(world.manager.cachedBlocks(1).blocks, 'HBM has it too').toEqual([]);
+    expect(world.manager.inspect.cachedBlocks(1).blocks, 'HBM has it too').toEqual([]);
     const seen = new Set<number>();
     let cursor = 0;
     for (let i = 0; i < 4; i++) {
-      const { blocks, nextSlot } = world.manager.cachedBlocks(0, cursor, 3);
+      const { blocks, nextSlot } = world.manager.inspect.cachedBlocks(0, cursor, 3);
       for (const { key } of blocks) seen.add(key[0]);
       cursor = nextSlot;
     }

@@ -43,7 +43,7 @@ it('a recorded run with it is the same again, to the byte', () => {
   for (let i = 0; i < 60; i++) world.cache(1 + ((i * i) % 7), 10 + ((i * 3) % 5));
   writer.end();
   expect(text).toContain('"policy":"fifo"');
-  expect(recorded.counters.evictions[0]).toBeGreaterThan(20);
+  expect(recorded.inspect.counters.evictions[0]).toBeGreaterThan(20);
   let again = '';
   const second = new LogWriter(config, { log: (piece) => (again += piece) });
   replayLog(text.trimEnd().split('\n'), 'fifo.log', second);

@@ -83,7 +83,7 @@ describe.each(evictionPolicyNames)('under %s', (policy) => {
     stream.run(60);
     expect(stream.found([1, 2, 3, 4, 5, 6, 7, 8, 9])).toBe(5);
     for (let id = 100; id < 130; id++) stream.keep([id], { keepS: 1e6, priority: 100 });
-    expect(stream.world.manager.usage(0).residentBytes).toBe(10);
+    expect(stream.world.manager.inspect.usage(0).residentBytes).toBe(10);
     stream.world.manager.checkIntegrity();
     const { evicted } = stream.world.manager.evict(0, 10, stream.world.now);
     expect(evicted).toBe(10);

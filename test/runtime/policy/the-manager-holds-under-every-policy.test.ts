@@ -135,7 +135,7 @@ class World {
         this.manager.evict(tier, 1_000, this.#nowUs);
         this.#driver.takeJobs();
         while (this.#driver.inFlight > 0) this.#driver.completeOne(this.#nowUs, 0);
-        left = this.manager.usage(tier).residentBytes;
+        left = this.manager.inspect.usage(tier).residentBytes;
       }
     }
     this.manager.checkIntegrity();
@@ -189,7 +189,7 @@ class World {
 
   #evict(): void {
     const tier = this.#random.below(this.manager.config.tiers.length);
-    const { cachedBytes } = this.manager.usage(tier);
+    const { cachedBytes } = this.manager.inspect.usage(tier);
     const { evicted } = this.manager.evict(tier, 1, this.#nowUs);
     if (evicted === 0 && cachedBytes > 0) throw new Error('a cached block was not evicted');
   }
@@ -225,7 +225,7 @@ it.each(evictionPolicyNames)(
         }
       }
       world.finish();
-      evictions += world.manager.counters.evictions.reduce((a, b) => a + b, 0);
+      evictions += world.manager.inspect.counters.evictions.reduce((a, b) => a + b, 0);
     }
     expect(evictions).toBeGreaterThan(100);
   },

@@ -103,7 +103,12 @@ export class Caller {
   /** What a manager is, as far as anybody can see. */
   look(): string {
     const { manager } = this;
-    return JSON.stringify([manager.dump(), manager.counters, manager.disturbances, manager.nextDeadlineUs]);
+    return JSON.stringify([
+      manager.inspect.dump(),
+      manager.inspect.counters,
+      manager.inspect.disturbances,
+      manager.inspect.nextDeadlineUs,
+    ]);
   }
 
   #chain(): Uint32Array {
@@ -115,7 +120,7 @@ export class Caller {
 
   #with(call: (sequence: Sequence) => void): void {
     if (this.open.length === 0) return;
-    call(this.manager.sequence(this.open[this.#random.below(this.open.length)]) as Sequence);
+    call(this.manager.inspect.sequence(this.open[this.#random.below(this.open.length)]) as Sequence);
   }
 
   /** Seals the first open block, if all before it are in place. */

@@ -168,7 +168,7 @@ describe('conservation', () => {
           store.checkIntegrity();
           const blocks = [...lengths.values()].map((n) => Math.ceil(n / 4));
           expect(store.usedBlocks()).toBeLessThanOrEqual(blocks.reduce((a, b) => a + b, 0));
-          for (let tier = 0; tier < store.manager.tiers.length; tier++) {
+          for (let tier = 0; tier < store.manager.inspect.tiers.length; tier++) {
             const usage = store.tierUsage(tier);
             expect(usage.heldBytes + usage.cachedBytes).toBe(usage.residentBytes);
             expect(usage.residentBytes + usage.slots.free).toBe(usage.capacityBytes);

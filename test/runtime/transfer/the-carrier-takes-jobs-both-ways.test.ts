@@ -90,5 +90,5 @@ it('what is held goes when it is resumed; ends are carried back meanwhile', () =
   carrier.resume();
   driver.endOne();
   expect(sequence.readyPrefix()).toBe(2);
-  expect(manager.jobsInFlight).toBe(0);
+  expect(manager.inspect.jobsInFlight).toBe(0);
 });

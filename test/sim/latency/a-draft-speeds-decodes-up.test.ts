@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { loadCoefficients } from '../../../src/io/files/dataFiles.ts';
+import { loadCoefficients } from '../../../src/sim/build/dataFiles.ts';
 import { simulate } from '../../../src/sim/build/simulate.ts';
 import { adapterBytesOf, engineMemory } from '../../../src/sim/latency/engineMemory.ts';
 import type { SpeculationChoice } from '../../../src/sim/latency/latencyModel.ts';

@@ -8,7 +8,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { loadCoefficients, loadHardware } from '../../../src/io/files/dataFiles.ts';
+import { loadCoefficients, loadHardware } from '../../../src/sim/build/dataFiles.ts';
 import { fitToRequests, measuredRun, type ServedBy } from '../../../src/sim/fitting/fitRequests.ts';
 import type { CalibratedCoefficients } from '../../../src/sim/latency/calibrated.ts';
 import { type MeasuredRequest, readMeasuredRun } from '../../../src/sim/latency/fit/measuredRuns.ts';

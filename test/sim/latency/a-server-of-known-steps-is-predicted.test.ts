@@ -9,7 +9,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { readText } from '../../../src/io/files/dataFiles.ts';
+import { readText } from '../../../src/sim/build/dataFiles.ts';
 import { compareTimes } from '../../../src/sim/fitting/comparison.ts';
 import { fitToRequests, measuredRun } from '../../../src/sim/fitting/fitRequests.ts';
 import type { CalibratedCoefficients } from '../../../src/sim/latency/calibrated.ts';

@@ -5,7 +5,7 @@ import {
   loadHardware,
   loadKernelTables,
   loadModel,
-} from '../../../src/io/files/dataFiles.ts';
+} from '../../../src/sim/build/dataFiles.ts';
 import { loadMeasurements, type Measurements, modelLookup } from '../../../src/sim/fitting/fit.ts';
 import type { BatchedRequest, LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
 import type { LatencyBackend } from '../../../src/sim/latency/latencyNames.ts';

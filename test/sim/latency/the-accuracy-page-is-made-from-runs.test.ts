@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
-import { latencyDataFile, readText } from '../../../src/io/files/dataFiles.ts';
+import { latencyDataFile, readText } from '../../../src/sim/build/dataFiles.ts';
 import {
   accuracyPage,
   capacityRows,

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { latencyDataFile, loadHardware, loadModel, readText } from '../../../src/io/files/dataFiles.ts';
+import { latencyDataFile, loadHardware, loadModel, readText } from '../../../src/sim/build/dataFiles.ts';
 import {
   type EngineMemory,
   engineMemory,

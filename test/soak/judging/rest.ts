@@ -6,12 +6,12 @@ import { tierName } from '../../../src/runtime/index.ts';
 /** What a runtime at rest should not hold: a line for each thing that it does. */
 export function held({ manager }: KVRuntime): string[] {
   const counts: [string, number][] = [
-    ['sequences open', manager.openSequences],
-    ['jobs in flight', manager.jobsInFlight],
-    ['jobs overdue', manager.jobsOverdue],
+    ['sequences open', manager.inspect.openSequences],
+    ['jobs in flight', manager.inspect.jobsInFlight],
+    ['jobs overdue', manager.inspect.jobsOverdue],
   ];
-  manager.tiers.forEach((tier, position) => {
-    const { heldBytes, residentBytes, capacityBytes, slots } = manager.usage(position);
+  manager.inspect.tiers.forEach((tier, position) => {
+    const { heldBytes, residentBytes, capacityBytes, slots } = manager.inspect.usage(position);
     const name = tierName(tier);
     counts.push([`${name} bytes held`, heldBytes]);
     counts.push([`${name} bytes over capacity`, Math.max(0, residentBytes - capacityBytes)]);

@@ -178,7 +178,7 @@ async function rest(kv: KVRuntime, losses: number): Promise<void> {
   do {
     await kv.idle();
     await new Promise((resolve) => setImmediate(resolve));
-  } while (kv.manager.jobsInFlight > 0);
+  } while (kv.manager.inspect.jobsInFlight > 0);
   kv.manager.checkIntegrity();
 }
 

@@ -3,13 +3,12 @@
  * programs and trees, and policies of engines and of the autoscaler.
  */
 
-import type { SchedulerConfig } from '../../../runtime/batching/config.ts';
 import type { EvictionChoice } from '../../../runtime/eviction/evictionPolicy.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { StateVisitor } from '../../../runtime/snapshot.ts';
+import type { BoundPolicies } from '../../../sim/build/built.ts';
 import type { AdmissionPolicy } from '../../../sim/control/admission.ts';
-import type { ControlConfig } from '../../../sim/control/controlPlane.ts';
-import type { MadePolicies } from '../../../sim/control/plane.ts';
 import type {
   AdmissionDecision,
   PolicyChoice,
@@ -20,7 +19,6 @@ import type {
 import type { PriorityPolicy } from '../../../sim/control/priority.ts';
 import type { RoutingPolicy } from '../../../sim/control/routing/routingPolicy.ts';
 import type { AutoScalePolicy } from '../../../sim/control/scaling/autoScalePolicy.ts';
-import type { MakeEngine } from '../../../sim/description/deployment.ts';
 import { loadProgram } from '../../sandbox/loadProgram.ts';
 import { PolicyError } from '../../sandbox/program.ts';
 import {
@@ -35,21 +33,6 @@ import { CodeAdmission, CodePriority, CodeRouting, CodeScaling, type LoadedCode 
 import { engineWith, schedulingOf } from './scheduling.ts';
 import { TreeAdmission, TreePriority, TreeRouting, TreeScaling } from './treePolicies.ts';
 
-export interface BoundBundle {
-  readonly policyId: string;
-  /** Policies by name. */
-  readonly control: Partial<Pick<ControlConfig, 'admission' | 'priority' | 'routing'>>;
-  /** Policies that are programs or trees. They replace policies by name. */
-  readonly policies: MadePolicies;
-  readonly scheduler: SchedulerConfig;
-  /** Undefined where the bundle leaves eviction alone. */
-  readonly eviction: EvictionChoice | undefined;
-  /** The scaling policy, by name or made; undefined where the bundle does not scale. */
-  readonly scaling: PolicyChoice | ((world: PolicyWorld) => AutoScalePolicy) | undefined;
-  /** Undefined for the plain engine. */
-  readonly makeEngine: MakeEngine | undefined;
-}
-
 function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
   return { ...parameters, policy: template };
 }
@@ -61,8 +44,8 @@ function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
  * @param isChecked whether the bundle was bound before, so that its programs have their functions
  * @throws PolicyError compile, contract, step_limit, memory_limit, policy_runtime, with the slot
  */
-export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promise<BoundBundle> {
-  requireShapes({ bundle, isChecked }, { bundle: 'object', isChecked: 'flag?' });
+export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promise<BoundPolicies> {
+  checkInputs({ bundle, isChecked }, { bundle: is.object(), isChecked: is.optional(is.flag()) });
   const code: Partial<Record<PolicySlot, LoadedCode>> = {};
   for (const slot of policySlots) {
     const spec = bundle[slot];
@@ -70,7 +53,7 @@ export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promi
     code[slot] = { code: spec, program: await inSlot(slot, () => loadProgram(spec.language, spec.source)) };
   }
   const { admission, priority, routing, instanceScheduler, autoScale, eviction } = bundle;
-  const named = (slot: 'admission' | 'priority' | 'routing'): Partial<BoundBundle['control']> => {
+  const named = (slot: 'admission' | 'priority' | 'routing'): Partial<BoundPolicies['control']> => {
     const spec = bundle[slot];
     return spec?.type === 'parameterized' ? { [slot]: choiceOf(spec) } : {};
   };
@@ -81,7 +64,7 @@ export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promi
   const scheduling = await inSlot('instanceScheduler', async () =>
     schedulingOf(instanceScheduler, code.instanceScheduler),
   );
-  const bound: BoundBundle = {
+  const bound: BoundPolicies = {
     policyId: policyId(bundle),
     control: { ...named('admission'), ...named('priority'), ...named('routing') },
     policies: {

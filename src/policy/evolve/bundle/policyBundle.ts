@@ -16,6 +16,7 @@ export const policySlots = [
   'eviction',
 ] as const;
 
+/** A place of a bundle that a policy fills, such as `routing`. */
 export type PolicySlot = (typeof policySlots)[number];
 
 /** A named policy of the catalogue with its numbers; those left out take their defaults. */
@@ -56,6 +57,7 @@ export interface TreeLeaf {
 
 export type TreeNode = TreeBranch | TreeLeaf;
 
+/** A policy that is a tree of comparisons. */
 export interface DecisionTreePolicy {
   readonly type: 'decisionTree';
   readonly root: TreeNode;
@@ -63,8 +65,10 @@ export interface DecisionTreePolicy {
   readonly entrypoint?: string;
 }
 
+/** One policy of a bundle: a named one with numbers, a decision tree or a program. */
 export type PolicySpec = ParameterizedPolicy | CodePolicy | DecisionTreePolicy;
 
+/** All policies of a deployment as plain data, by slot. */
 export interface PolicyBundle extends Readonly<Partial<Record<PolicySlot, PolicySpec>>> {
   readonly name?: string;
   /** Number of generations from the bundle that the search began with. */

@@ -5,7 +5,8 @@
 
 import { configError, inputError, nearestName, type TierKVError } from '../../../runtime/errors.ts';
 import { blake2s } from '../../../runtime/keys/blake2s.ts';
-import { oneOf, requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs, oneOf } from '../../../runtime/options.ts';
 import { priorityPolicies } from '../../../sim/control/priority.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
@@ -27,7 +28,7 @@ const usual: PolicyBundle = {
  */
 export function withItsScheduler(slot: PolicySlot, spec: PolicySpec): PolicyBundle {
   oneOf('slot', slot, policySlots);
-  requireShapes({ spec }, { spec: { type: 'text' } });
+  checkInputs({ spec }, { spec: is.fields({ type: is.text() }) });
   const ranksAlike =
     spec.type === 'parameterized' &&
     slot === 'priority' &&
@@ -51,9 +52,12 @@ export const presets: ReadonlyMap<string, PolicyBundle> = new Map(
 /** Bundle that scores are compared with: weights 1:1, as in the router-search experiment. */
 export const baseline: PolicyBundle = { ...usual, name: 'baseline' };
 
-/** @throws TKV_CONFIG with the nearest name, and the command that lists all presets */
+/**
+ * The bundle of a named policy, such as `routing/least-loaded`.
+ * @throws TKV_CONFIG with the nearest name, and the command that lists all presets
+ */
 export function preset(name: string): PolicyBundle {
-  requireShapes({ name }, { name: 'text' });
+  checkInputs({ name }, { name: is.text() });
   if (name === 'baseline') return baseline;
   const found = presets.get(name);
   if (found === undefined) throw unknownPreset(name);
@@ -136,6 +140,6 @@ function decided(bundle: PolicyBundle): Record<string, unknown> {
  * @throws TKV_CONFIG for a template or parameter that is not known
  */
 export function policyId(bundle: PolicyBundle): string {
-  requireShapes({ bundle }, { bundle: 'object' });
+  checkInputs({ bundle }, { bundle: is.object() });
   return contentHash(decided(bundle));
 }

@@ -2,7 +2,8 @@
 
 import { maxJsonValues, parseJson } from '../../../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { shown as shownShort } from '../../../sim/workload/traceLines.ts';
 import {
   type CodePolicy,
@@ -75,7 +76,7 @@ function text(field: string, value: unknown): string {
  * @throws TKV_INPUT where it is not JSON, TKV_CONFIG with the field at fault
  */
 export function parseBundle(json: string, path: string = 'bundle'): PolicyBundle {
-  requireShapes({ json, path }, { json: 'text', path: 'name?' });
+  checkInputs({ json, path }, { json: is.text(), path: is.optional(is.name()) });
   const error = (problem: string): TierKVError =>
     new TierKVError('TKV_INPUT', `${path} ${problem}. Correct it there.`, { path });
   return readBundle(parseJson(json, error, maxJsonValues, 'is not JSON'));

@@ -4,8 +4,8 @@
  */
 
 import {
+  plainOrderNames,
   queueOrder,
-  queueOrderNames,
   RANKED,
   type SchedulerConfig,
   victimRuleNames,
@@ -31,7 +31,7 @@ import { type PolicySlot, policySlots } from './policyBundle.ts';
 //  Registries of stages outside the control plane: orders of the instance scheduler, and eviction.
 
 const isOwn = (name: string): boolean => name !== RANKED;
-const ownOrders = queueOrderNames.filter((name) => isOwn(name) && queueOrder(name).foresees !== true);
+const ownOrders = plainOrderNames.filter((name) => queueOrder(name).foresees !== true);
 const ownVictimRules = victimRuleNames.filter(isOwn);
 
 /** Entry of an order: one of the shared scheduler, or a rule that gives it ranks. */

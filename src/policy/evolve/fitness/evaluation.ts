@@ -1,6 +1,7 @@
 /** The seam between search and simulation: the evaluator, its answer for each bundle, and its suites of cases. */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { Deployment } from '../../../sim/description/settings.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import type { Scoring } from './objectives.ts';
@@ -26,6 +27,7 @@ export interface CaseResult {
   readonly metrics: Readonly<Record<string, number>>;
 }
 
+/** What a policy is worth on a suite: score, objectives, cases. */
 export interface Evaluation {
   /** Content hash of the bundle without name, generation, parent and mutations. */
   readonly policyId: string;
@@ -40,6 +42,7 @@ export interface Evaluation {
   readonly error?: EvaluationError;
 }
 
+/** What scores policy bundles. */
 export interface Evaluator {
   /** Names of the objectives, in the order of `Evaluation.objectives`. */
   readonly objectiveNames: readonly string[];
@@ -61,7 +64,7 @@ export interface Evaluator {
 
 /** `shared-prefixes/roofline/7` without its seed. */
 export function settingOf(caseId: string): string {
-  requireShapes({ caseId }, { caseId: 'text' });
+  checkInputs({ caseId }, { caseId: is.text() });
   return caseId.split('/').slice(0, -1).join('/');
 }
 
@@ -69,7 +72,7 @@ export function settingOf(caseId: string): string {
 export function meansBySetting(
   cases: readonly { readonly id: string; readonly score: number }[],
 ): Readonly<Record<string, number>> {
-  requireShapes({ cases }, { cases: [{ id: 'text', score: 'number' }] });
+  checkInputs({ cases }, { cases: is.list(is.fields({ id: is.text(), score: is.number() })) });
   const sums = new Map<string, { sum: number; count: number }>();
   for (const { id, score } of cases) {
     const entry = sums.get(settingOf(id)) ?? { sum: 0, count: 0 };
@@ -91,6 +94,7 @@ export interface SuiteCase {
   readonly perturbation: number;
 }
 
+/** The cases by which policies are judged: deployments, suites and scoring. */
 export interface EvaluationPlan {
   readonly suites: Readonly<Record<SuiteName, readonly SuiteCase[]>>;
   readonly scoring: Scoring;

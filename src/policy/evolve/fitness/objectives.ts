@@ -7,9 +7,11 @@
  * So 0 is as good as the baseline, and cases with large and with small figures have equal weight.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { type PolicyBundle, type PolicySpec, policySlots, type TreeNode } from '../bundle/policyBundle.ts';
 
+/** One objective of a score: a raw metric, its direction and its weight. */
 export interface ObjectiveSpec {
   readonly name: string;
   /** Name of the raw metric. */
@@ -33,6 +35,7 @@ export type Scalariser = (typeof scalarisers)[number];
 export const scoreModes = ['weighted', 'slo-first'] as const;
 export type ScoreMode = (typeof scoreModes)[number];
 
+/** How raw metrics become a score. */
 export interface Scoring {
   readonly objectives: readonly ObjectiveSpec[];
   readonly scalariser: Scalariser;
@@ -67,9 +70,13 @@ export function gainsOf(
   base: MetricValues,
   objectives: readonly ObjectiveSpec[],
 ): number[] {
-  requireShapes(
+  checkInputs(
     { metrics, base, objectives },
-    { metrics: 'object', base: 'object', objectives: [{ name: 'text', metric: 'text' }] },
+    {
+      metrics: is.object(),
+      base: is.object(),
+      objectives: is.list(is.fields({ name: is.text(), metric: is.text() })),
+    },
   );
   return objectives.map(({ metric, direction }) =>
     gainOf(metrics[metric] ?? 0, base[metric] ?? 0, direction),
@@ -103,9 +110,13 @@ function harmonic(factors: readonly number[], weights: readonly number[], total:
 
 /** The score of one case: 0 for the baseline itself, more is better. */
 export function caseScore(metrics: MetricValues, gains: readonly number[], scoring: Scoring): number {
-  requireShapes(
+  checkInputs(
     { metrics, gains, scoring },
-    { metrics: 'object', gains: ['number'], scoring: { scalariser: 'text', mode: 'text' } },
+    {
+      metrics: is.object(),
+      gains: is.list(is.number()),
+      scoring: is.fields({ scalariser: is.text(), mode: is.text() }),
+    },
   );
   const { objectives, scalariser, mode, attainmentTarget } = scoring;
   const plain = scalar(gains, objectives, scalariser);
@@ -260,7 +271,7 @@ function specSize(spec: PolicySpec): number {
 
 /** Nodes of trees, parameters that are set, words and signs of programs, over all slots. */
 export function policyNodes(bundle: PolicyBundle): number {
-  requireShapes({ bundle }, { bundle: 'object' });
+  checkInputs({ bundle }, { bundle: is.object() });
   return policySlots.reduce((sum, slot) => {
     const spec = bundle[slot];
     return spec === undefined ? sum : sum + specSize(spec);

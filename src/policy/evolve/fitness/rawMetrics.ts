@@ -3,7 +3,8 @@
  * in their unit; a part behind a dot is a class, tenant or tier.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { SimulationObserver, StepSpan } from '../../../sim/cluster/parts.ts';
 import type { ScaleChange } from '../../../sim/cluster/scaling.ts';
 import type { Simulation } from '../../../sim/cluster/simulation.ts';
@@ -25,6 +26,7 @@ import { headOfLineBlocking, priorityInversions } from '../../../sim/report/deci
 import { clusterMetrics, tenantSummaries } from '../../../sim/report/metricsOutput.ts';
 import { cacheMetrics, tierShares, transferMetrics } from '../../../sim/report/tierMetrics.ts';
 
+/** Metrics of one case by name. */
 export type RawMetrics = Readonly<Record<string, number>>;
 
 /** The least time that counts for a request that did not complete, so that no policy looks fast by turning requests away. */
@@ -39,7 +41,7 @@ export interface LostTimes {
 
 /** @param metrics of the run that others are compared with: a lost request of them counts no less than its slowest one */
 export function lostTimesOf(metrics: RawMetrics): LostTimes {
-  requireShapes({ metrics }, { metrics: 'object' });
+  checkInputs({ metrics }, { metrics: is.object() });
   const least = (name: string): number => Math.max(LOST_MS, metrics[name] ?? 0);
   return { ttft: least('ttft_max_ms'), tpot: least('tpot_max_ms'), e2e: least('e2e_max_ms') };
 }
@@ -49,7 +51,10 @@ export function lostTimesOf(metrics: RawMetrics): LostTimes {
  * @param us the time of the row of a completed request
  */
 export function lostMs(table: RequestTable, us: (row: number) => number, leastMs: number = LOST_MS): number {
-  requireShapes({ table, us }, { table: { size: 'number', arrivalUs: 'bytes' }, us: 'function' });
+  checkInputs(
+    { table, us },
+    { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }), us: is.func() },
+  );
   let worst = leastMs;
   for (let row = 0; row < table.size; row++) {
     if (table.status[row] === Status.COMPLETED) worst = Math.max(worst, us(row) / 1000);
@@ -166,13 +171,13 @@ export function rawMetrics(
   targets: TargetsByClass,
   least: LostTimes = lostTimesOf({}),
 ): RawMetrics {
-  requireShapes(
+  checkInputs(
     { simulation, watch, targets, least },
     {
-      simulation: { snapshot: 'function' },
-      watch: { admitted: 'number', rejected: 'number' },
-      targets: 'object',
-      least: { ttft: 'number', tpot: 'number', e2e: 'number' },
+      simulation: is.fields({ snapshot: is.func() }),
+      watch: is.fields({ admitted: is.number(), rejected: is.number() }),
+      targets: is.object(),
+      least: is.fields({ ttft: is.number(), tpot: is.number(), e2e: is.number() }),
     },
   );
   const { table, instances } = simulation;
@@ -277,7 +282,10 @@ interface Attainment {
 }
 
 export function attainmentOf(table: RequestTable, targets: TargetsByClass): Attainment {
-  requireShapes({ table, targets }, { table: { size: 'number', arrivalUs: 'bytes' }, targets: 'object' });
+  checkInputs(
+    { table, targets },
+    { table: is.fields({ size: is.number(), arrivalUs: is.bytes() }), targets: is.object() },
+  );
   const counts = new Map<string, { all: number; met: number; kept: number }>();
   const single = new Map<string, number>();
   let completed = 0;

@@ -5,7 +5,8 @@
 
 import { parseJson } from '../../../runtime/boundedJson.ts';
 import { configError, type TierKVError } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { GoRandom } from '../../../sim/random/goRand.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import { contentHash } from '../bundle/presets.ts';
@@ -42,18 +43,18 @@ import {
 import { type BranchState, type IslandsState, pickElite } from './selection.ts';
 
 /** Shape of each parameter of the exported functions, by its name. */
-const shapes = {
-  ranking: [{ id: 'text', generation: 'number' }],
-  count: 'number',
-  slots: ['text'],
-  finalists: [{ id: 'text', generation: 'number' }],
-  presets: [{ id: 'text', generation: 'number' }],
-  evaluator: { caseIds: 'function' },
-  chosen: { id: 'text', generation: 'number' },
-  text: 'text',
-  plan: { seed: 'number', population: 'number' },
-  field: 'text',
-} as const;
+const inputs = {
+  ranking: is.list(is.fields({ id: is.text(), generation: is.number() })),
+  count: is.number(),
+  slots: is.list(is.text()),
+  finalists: is.list(is.fields({ id: is.text(), generation: is.number() })),
+  presets: is.list(is.fields({ id: is.text(), generation: is.number() })),
+  evaluator: is.fields({ caseIds: is.func() }),
+  chosen: is.fields({ id: is.text(), generation: is.number() }),
+  text: is.text(),
+  plan: is.fields({ seed: is.number(), population: is.number() }),
+  field: is.text(),
+};
 
 // Candidates by variation. Their parents come from the islands of the archive, the Pareto population, and the branch
 // that tolerates regressions, whose mates lead in some setting.
@@ -168,7 +169,7 @@ export function finalistsOf(
   count: number,
   slots: readonly PolicySlot[],
 ): Individual[] {
-  requireShapes({ ranking, count, slots }, shapes);
+  checkInputs({ ranking, count, slots }, inputs);
   return ofManyKinds(ranking, count, Math.ceil(SHARE_OF_ONE_KIND * count), slots);
 }
 
@@ -185,7 +186,7 @@ export async function choose(
   signal?: AbortSignal,
   budget?: SearchBudget,
 ): Promise<{ readonly chosen: Chosen; readonly all: readonly Chosen[] }> {
-  requireShapes({ finalists, presets, evaluator }, shapes);
+  checkInputs({ finalists, presets, evaluator }, inputs);
   const within = { signal, budget, phase: 'validation' } as const;
   const beside = bestOfEach(presets, RIVALS).sort((a, b) => b.score - a.score);
   // leads need a preset to be compared with
@@ -261,7 +262,7 @@ export async function judge(
   signal?: AbortSignal,
   budget?: SearchBudget,
 ): Promise<readonly Judged[]> {
-  requireShapes({ chosen, presets, evaluator }, shapes);
+  checkInputs({ chosen, presets, evaluator }, inputs);
   const all = [chosen, ...presets.filter(({ id }) => id !== chosen.id)];
   const within = { signal, budget, phase: 'judging' } as const;
   const { evaluations } = await onSuite(all, 'hidden', evaluator, within, [0]);
@@ -398,6 +399,7 @@ export function tellNumeric(
 
 export const STATE_VERSION = 4;
 
+/** What a `Search` is made from: seed, population, slots and islands. */
 export interface SearchPlan {
   readonly seed: number;
   /** Candidates of a generation. */
@@ -459,7 +461,7 @@ export interface SearchState {
  * @throws TKV_CONFIG for another version of the state, and for another plan than `plan`
  */
 export function readState(text: string, plan: SearchPlan, field: string): SearchState {
-  requireShapes({ text, plan, field }, shapes);
+  checkInputs({ text, plan, field }, inputs);
   const remedy = 'Give the directory of a search, or start a new one in another.';
   const error = (problem: string): TierKVError => configError(field, problem, remedy);
   const state = parseJson(text, error, Number.POSITIVE_INFINITY, 'is not JSON') as SearchState;

@@ -5,7 +5,8 @@
  * Without a budget nothing is left out, and nothing here depends on a clock.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, type SuiteName, settingOf } from '../fitness/evaluation.ts';
 import { rungsOf } from './racing.ts';
@@ -19,6 +20,7 @@ export class TimeIsUp extends Error {
   override readonly name: string = 'TimeIsUp';
 }
 
+/** The time of a search, shared among its phases. */
 export class SearchBudget {
   readonly #startMs: number;
   readonly #totalMs: number;
@@ -26,7 +28,7 @@ export class SearchBudget {
   #caseMs = 0;
 
   constructor(totalMs: number, now: () => number = () => performance.now()) {
-    requireShapes({ totalMs, now }, { totalMs: 'number', now: 'function?' });
+    checkInputs({ totalMs, now }, { totalMs: is.number(), now: is.optional(is.func()) });
     this.#totalMs = totalMs;
     this.#now = now;
     this.#startMs = now();

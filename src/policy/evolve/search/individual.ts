@@ -31,6 +31,7 @@ import { crossTrees, isBranch, mutateTree, nodesOf, replaceNode, type TreeVocabu
 /** The emitter that made a bundle. */
 export type Origin = 'preset' | 'crossing' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
 
+/** One candidate of a search, with its bundle and its scores. */
 export interface Individual {
   /** Content hash of the bundle. */
   readonly id: string;

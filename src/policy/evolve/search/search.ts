@@ -8,7 +8,8 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { GoRandom, partitionSeed } from '../../../sim/random/goRand.ts';
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, settingOf } from '../fitness/evaluation.ts';
@@ -64,6 +65,7 @@ const CROSSINGS = 3;
 /** Generations between two that add every term to the best program; generation 3 is the first. */
 const TERMS_EVERY = 8;
 
+/** A search over policy bundles, generation by generation. */
 export class Search {
   #state: SearchState;
   /** The state after the last generation, as JSON. */
@@ -92,8 +94,11 @@ export class Search {
     signal?: AbortSignal,
     budget?: SearchBudget,
   ): Promise<Search> {
-    requireShapes({ plan, presets }, { plan: { seed: 'number', population: 'number' }, presets: ['object'] });
-    requireShapes({ evaluator, guides }, { evaluator: { caseIds: 'function' }, guides: 'object' });
+    checkInputs(
+      { plan, presets },
+      { plan: is.fields({ seed: is.number(), population: is.number() }), presets: is.list(is.object()) },
+    );
+    checkInputs({ evaluator, guides }, { evaluator: is.fields({ caseIds: is.func() }), guides: is.object() });
     const within = { signal, budget, phase: 'presets' } as const;
     const { state, individuals } = await beginState(plan, presets, evaluator, within);
     const search = new Search(state, evaluator, guides);
@@ -110,8 +115,8 @@ export class Search {
    * @throws TKV_CONFIG where the train suite differs from the one that the search began with
    */
   static resume(state: SearchState, evaluator: Evaluator, guides: SlotGuides): Search {
-    requireShapes({ state }, { state: { version: 'number', generation: 'number' } });
-    requireShapes({ evaluator, guides }, { evaluator: { caseIds: 'function' }, guides: 'object' });
+    checkInputs({ state }, { state: is.fields({ version: is.number(), generation: is.number() }) });
+    checkInputs({ evaluator, guides }, { evaluator: is.fields({ caseIds: is.func() }), guides: is.object() });
     const known = new Set(evaluator.caseIds('train'));
     if (!state.rungs[state.rungs.length - 1].cases.every((id) => known.has(id))) {
       throw configError(

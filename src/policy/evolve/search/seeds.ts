@@ -3,7 +3,8 @@
  * the material of each slot.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from '../bundle/policyBundle.ts';
 import { baseline, presets, withItsScheduler } from '../bundle/presets.ts';
 import { slotContracts, treeFeatures } from '../bundle/slots.ts';
@@ -214,7 +215,7 @@ function plainPrograms(slot: PolicySlot): string[] {
 
 /** The first policies of a search. Presets come first, in the order of the slots. */
 export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
-  requireShapes({ slots }, { slots: ['text'] });
+  checkInputs({ slots }, { slots: is.list(is.text()) });
   const named = [...presets].filter(([name]) => slots.some((slot) => name.startsWith(`${slot}/`)));
   const own = slots.flatMap((slot) =>
     Object.entries(plain[slot] ?? {}).map(([name, spec]): PolicyBundle => {

@@ -3,7 +3,8 @@
  * tolerates regressions. States are plain data that functions change in place.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { GoRandom } from '../../../sim/random/goRand.ts';
 
 // Pareto order over objectives; more is better in each. Ranks by fast non-dominated sorting and crowding distance, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
@@ -22,7 +23,7 @@ export function dominates(a: Objectives, b: Objectives): boolean {
 
 /** Rank of each point: 0 on the front, 1 on the front of the points behind it, and so on. */
 export function paretoRanks(points: readonly Objectives[]): number[] {
-  requireShapes({ points }, { points: [['number']] });
+  checkInputs({ points }, { points: is.list(is.list(is.number())) });
   const ranks: number[] = new Array(points.length).fill(-1);
   const dominatedBy = points.map((a) => points.filter((b) => dominates(b, a)).length);
   let front = points.map((_, i) => i).filter((i) => dominatedBy[i] === 0);
@@ -77,9 +78,15 @@ export function survivors(points: readonly Objectives[], count: number): number[
 // Hypervolume: the volume that a set of points dominates, down to a reference point. By slicing objectives (HSO: L. While et al., "A Faster Algorithm for Calculating
 // Hypervolume", 2006); exact, and fast enough for fronts of some hundred points in up to five objectives.
 
-/** @param reference a point that is below it in some objective adds no volume */
+/**
+ * The volume that a set of points dominates: how good a front of objectives is.
+ * @param reference a point that is below it in some objective adds no volume
+ */
 export function hypervolume(points: readonly Objectives[], reference: Objectives): number {
-  requireShapes({ points, reference }, { points: [['number']], reference: ['number'] });
+  checkInputs(
+    { points, reference },
+    { points: is.list(is.list(is.number())), reference: is.list(is.number()) },
+  );
   const above = points
     .filter((point) => point.every((value, m) => value > reference[m]))
     .map((point) => point.map((value, m) => value - reference[m]));

@@ -4,7 +4,8 @@
  * figures equal a whole run with that decision forced.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { Simulation } from '../../../sim/cluster/simulation.ts';
 import { type RequestTable, Status } from '../../../sim/metrics/requestTable.ts';
 import { lostMs } from '../fitness/rawMetrics.ts';
@@ -59,7 +60,10 @@ function outcome(
  * the run. Without duplicates, in order of their numbers.
  */
 export function sampleDecisions(routings: readonly RoutingRecord[], most: number): RoutingRecord[] {
-  requireShapes({ routings, most }, { routings: [{ kind: 'text', decision: 'number' }], most: 'number' });
+  checkInputs(
+    { routings, most },
+    { routings: is.list(is.fields({ kind: is.text(), decision: is.number() })), most: is.number() },
+  );
   const open = routings.filter(({ couldTake, chosenInstance, actualE2eUs }) => {
     return couldTake.some((instance) => instance !== chosenInstance) && actualE2eUs >= 0;
   });
@@ -87,13 +91,13 @@ export function regretsOf(
   sampled: readonly RoutingRecord[],
   rowOf: (record: RoutingRecord) => number,
 ): Regret[] {
-  requireShapes(
+  checkInputs(
     { begin, done, sampled, rowOf },
     {
-      begin: 'function',
-      done: { snapshot: 'function' },
-      sampled: [{ kind: 'text', decision: 'number' }],
-      rowOf: 'function',
+      begin: is.func(),
+      done: is.fields({ snapshot: is.func() }),
+      sampled: is.list(is.fields({ kind: is.text(), decision: is.number() })),
+      rowOf: is.func(),
     },
   );
   if (sampled.length === 0) return [];

@@ -4,7 +4,8 @@
  * frozen after the module has run, so a call depends on its arguments and on the policy's state alone.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import type { PlainState } from '../../../sim/control/policy.ts';
 import {
   type Budget,
@@ -54,7 +55,7 @@ export class StarlarkProgram {
 
   /** @throws PolicyError compile, with the line and what to write instead */
   constructor(source: string) {
-    requireShapes({ source }, { source: 'text' });
+    checkInputs({ source }, { source: is.text() });
     this.#module = parse(source);
     this.#functionCount = resolve(this.#module, [...builtins.keys()]);
     chargeFunction(this.#module);

@@ -4,7 +4,8 @@
  */
 
 import { nearestName, TierKVError } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { type Meter, PolicyError } from '../program.ts';
 
 export type Value =
@@ -224,7 +225,7 @@ export class RecordShape {
 
   /** @throws TKV_INPUT for a field that stands there twice */
   constructor(name: string, fields: Readonly<Record<string, FieldKind>>) {
-    requireShapes({ name, fields }, { name: 'text', fields: 'object' });
+    checkInputs({ name, fields }, { name: is.text(), fields: is.object() });
     this.name = name;
     this.fields = Object.keys(fields);
     this.isFloat = this.fields.map((field) => fields[field] === 'float');

@@ -52,6 +52,7 @@ export interface KVEventSource {
   events(options: { readonly state: true; readonly capacity?: number }): AsyncIterableIterator<CacheEvent>;
 }
 
+/** What `publishKVEvents` takes: addresses and topic. */
 export interface KVPublisherOptions {
   /** Where subscribers connect, such as `tcp://*:5557`; port `*` takes a free one. */
   readonly endpoint: string;
@@ -134,6 +135,7 @@ export interface KVPublisherCounts {
   readonly overflows: number;
 }
 
+/** A publisher of KV events that is open. */
 export interface KVEventPublisher extends AsyncDisposable {
   /** Where it really publishes: with the port that was taken. */
   readonly endpoint: string;

@@ -4,8 +4,8 @@
  */
 
 import type { Publisher, Router } from 'zeromq';
-import { TierKVError } from '../../../runtime/errors.ts';
-import { described, requireText } from '../../../runtime/options.ts';
+import { described, TierKVError } from '../../../runtime/errors.ts';
+import { requireText } from '../../../runtime/options.ts';
 import { packageMissing } from './wire.ts';
 
 export type ZeroMq = typeof import('zeromq');

@@ -20,7 +20,10 @@ export interface KVBlocksStored {
   readonly hashes: readonly string[];
   /** The block before the first one; null if the first one begins a chain. */
   readonly parent: string | null;
-  /** `blockTokens` for each block, one behind the other; empty where the publisher does not tell them. */
+  /**
+   * `blockTokens` for each block, one behind the other; empty where the publisher does not tell them. Layers that need the last
+   * blocks alone have fewer blocks than their tokens fill: these are the last ones, and the ones before lie nowhere.
+   */
   readonly tokenIds: readonly number[];
   readonly blockTokens: number;
   /** As the publisher calls it: `GPU`, `CPU`, `STORAGE` or another name; null where it does not say. */
@@ -65,6 +68,7 @@ export interface KVBlocksCleared {
   readonly medium: string | null;
 }
 
+/** Blocks can be found from now on, no more, or none of a publisher. */
 export type KVEvent = KVBlocksStored | KVBlocksRemoved | KVBlocksCleared;
 
 /** One message: events that happened together. */
@@ -280,6 +284,9 @@ const removedFields = ['block_hashes', 'medium', 'group_idx'];
 /** Stands for a medium that the publisher does not name: vLLM's first medium was the device alone. */
 export const MEDIUM_DEFAULT = 'GPU';
 
+/** What vLLM calls layers that attend to all tokens. */
+export const FULL_LAYERS = 'full_attention';
+
 /** Whether the event is of a store that other servers share: what lies there says nothing of this server. */
 function isElsewhere(locality: unknown): boolean {
   return locality !== undefined && locality !== null && locality !== 'LOCAL';
@@ -321,7 +328,10 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
   const blockTokens = integer(fields.block_size, 'block_size');
   if (blockTokens < 1) throw new WireFault(`block_size is ${blockTokens}`);
   const tokenIds = list(fields.token_ids ?? [], 'token_ids').map((id) => integer(id, 'a token id'));
-  if (tokenIds.length !== 0 && tokenIds.length !== hashes.length * blockTokens) {
+  const layers = orNull(fields.kv_cache_spec_kind, text);
+  const missing = tokenIds.length / blockTokens - hashes.length;
+  const isSparse = Number.isInteger(missing) && missing > 0 && layers !== null && layers !== FULL_LAYERS;
+  if (tokenIds.length !== 0 && missing !== 0 && !isSparse) {
     throw new WireFault(`${hashes.length} blocks of ${blockTokens} tokens have ${tokenIds.length} token ids`);
   }
   const loraName = orNull(fields.lora_name, text);
@@ -337,7 +347,7 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
     blockTokens,
     medium: orNull(fields.medium, text),
     group: orNull(fields.group_idx, (one) => integer(one, 'group_idx')),
-    layers: orNull(fields.kv_cache_spec_kind, text),
+    layers,
     ...(window === null ? {} : { window }),
     loraName,
     salt: orNull(fields.cache_salt, text) ?? saltIn(extraKeys, loraName),

@@ -15,7 +15,7 @@ export const outputRows: readonly BesideRow[] = [
   ['--results-path <file>', 'write times of the completed requests as JSON, for calibration'],
   ['--trace-level <name>', 'none, or decisions with --decisions or --summarize-trace', 'none'],
   ['--summarize-trace', 'print counts and regret of the decisions'],
-  ['--decisions <file.jsonl>', 'write each decision of the control plane'],
+  ['--decisions <file.jsonl>', 'write each decision of the control plane, and each block of KV that moved'],
   ['--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto'],
   ['--chrome-trace-events <n>', 'most events of that file', '200000'],
   ['--plot <file.svg>', 'draw latencies, and how full the tiers are over time'],

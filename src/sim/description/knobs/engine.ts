@@ -134,6 +134,7 @@ export const modelKnobs = {
     flags: '--assume-plain-attention',
     about: 'take keys of a config.json about layers that are not known to change nothing',
     kind: 'flag',
+    in: 'model',
   },
   hardwareConfig: {
     flags: '--hardware-config <file>',
@@ -171,7 +172,8 @@ export const memoryKnobs = {
   },
   'engine.maxLoras': {
     flags: '--max-loras <n>',
-    about: 'LoRA adapters in GPU memory at once; 0: adapters are names that cost nothing',
+    about:
+      'LoRA adapters in GPU memory at once, of each rank with --dp; 0: adapters are names that cost nothing',
     kind: 'integer',
     min: 0,
     max: 4096,

@@ -6,7 +6,8 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { Calibrated, type CalibratedCoefficients } from '../calibrated.ts';
 import type { BatchSums } from '../latencyModel.ts';
 import type { Hardware, ModelConfig } from '../modelConfig.ts';
@@ -15,17 +16,17 @@ import { fitAttention, fitGemm, type KernelTables } from './kernelFit.ts';
 import { minimise, type StepPrediction } from './linearFit.ts';
 import { batchOf, type StepRecord } from './stepRecords.ts';
 
-/** Shapes that callers must pass, by the names of parameters. */
-const inputShapes = {
-  hardware: { name: 'text', peakTflops: 'number' },
-  tables: { gemm: 'array', prefill: 'array' },
-  records: [{ experiment: 'text', model: 'text' }],
-  lookup: 'function',
-  coefficients: { gemm16: 'object', gemm8: 'object' },
-  prepared: 'array',
-  start: { gemm16: 'object', gemm8: 'object' },
-  aggregates: [{ experiment: 'text', model: 'text' }],
-} as const;
+/** What callers must pass, by the names of parameters. */
+const inputs = {
+  hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+  tables: is.fields({ gemm: is.array(), prefill: is.array() }),
+  records: is.list(is.fields({ experiment: is.text(), model: is.text() })),
+  lookup: is.func(),
+  coefficients: is.fields({ gemm16: is.object(), gemm8: is.object() }),
+  prepared: is.array(),
+  start: is.fields({ gemm16: is.object(), gemm8: is.object() }),
+  aggregates: is.list(is.fields({ experiment: is.text(), model: is.text() })),
+};
 
 /** Finds the description of a model that records name. */
 export type ModelLookup = (model: string) => ModelConfig;
@@ -42,7 +43,7 @@ const ringSetupBytes = 4 * 2 ** 20;
  * measured in 16 bits.
  */
 export function kernelCoefficients(hardware: Hardware, tables: KernelTables): CalibratedCoefficients {
-  requireShapes({ hardware, tables }, inputShapes);
+  checkInputs({ hardware, tables }, inputs);
   const gemm8 = fitGemm(hardware, tables.gemm);
   const attention = fitAttention(hardware, tables);
   return {
@@ -66,7 +67,7 @@ export function prepareRecords(
   hardware: Hardware,
   lookup: ModelLookup,
 ): PreparedRecord[] {
-  requireShapes({ records, hardware, lookup }, inputShapes);
+  checkInputs({ records, hardware, lookup }, inputs);
   const shapes = new Map<string, EngineShape>();
   return records.map((record) => {
     const key = `${record.model}/${record.tp}`;
@@ -87,7 +88,7 @@ export function predictRecords(
   hardware: Hardware,
   prepared: readonly PreparedRecord[],
 ): RecordPrediction[] {
-  requireShapes({ coefficients, hardware, prepared }, inputShapes);
+  checkInputs({ coefficients, hardware, prepared }, inputs);
   const models = new Map<EngineShape, { model: Calibrated; floor: PhysicalFloor }>();
   return prepared.map(({ shape, batch, record }) => {
     let found = models.get(shape);
@@ -119,7 +120,7 @@ export function fitEngine(
   records: readonly StepRecord[],
   lookup: ModelLookup,
 ): CalibratedCoefficients {
-  requireShapes({ start, hardware, records, lookup }, inputShapes);
+  checkInputs({ start, hardware, records, lookup }, inputs);
   const prepared = prepareRecords(records.filter(isFitted), hardware, lookup);
   if (prepared.length === 0) {
     throw configError('records', 'hold no step to fit to', 'Give steps with fewer than 128 prompt tokens.');
@@ -169,7 +170,7 @@ export function crossValidate(
   aggregates: readonly StepRecord[],
   lookup: ModelLookup,
 ): Fold[] {
-  requireShapes({ start, hardware, records, aggregates, lookup }, inputShapes);
+  checkInputs({ start, hardware, records, aggregates, lookup }, inputs);
   const experiments = [...new Set(records.map(({ experiment }) => experiment))];
   return experiments.map((heldOut) => {
     const judged = records.filter(({ experiment }) => experiment === heldOut);

@@ -5,7 +5,8 @@
  */
 
 import { invariant } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { type Hardware, type ModelConfig, trueHeadDim } from '../modelConfig.ts';
 import {
   type AttentionEfficiency,
@@ -50,7 +51,7 @@ export interface KernelTables {
 export const prefillTokenRange = { least: 128, most: 8192 } as const;
 
 export function parseGemmTable(text: string, file: string): GemmSample[] {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   return [...readTable(text, file, ['m', 'k', 'n', 'latency_us'])].map((row) => ({
     rows: row.number('m'),
     depth: row.number('k'),
@@ -60,7 +61,7 @@ export function parseGemmTable(text: string, file: string): GemmSample[] {
 }
 
 export function parsePrefillTable(text: string, file: string): PrefillSample[] {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   return [...readTable(text, file, ['heads', 'head_dim', 'seq_len', 'latency_us'])].map((row) => ({
     heads: row.number('heads'),
     headDim: row.number('head_dim'),
@@ -70,7 +71,7 @@ export function parsePrefillTable(text: string, file: string): PrefillSample[] {
 }
 
 export function parseDecodeTable(text: string, file: string): DecodeSample[] {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const columns = ['kv_heads', 'head_dim', 'batch_size', 'kv_len', 'latency_us'];
   return [...readTable(text, file, columns)].map((row) => ({
     kvHeads: row.number('kv_heads'),
@@ -98,12 +99,12 @@ export function predictGemm(
   hardware: Hardware,
   samples: readonly GemmSample[],
 ): StepPrediction[] {
-  requireShapes(
+  checkInputs(
     { efficiency, hardware, samples },
     {
-      efficiency: { memory: 'number', compute: 'number' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      samples: 'array',
+      efficiency: is.fields({ memory: is.number(), compute: is.number() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      samples: is.array(),
     },
   );
   const peak = peak8(hardware);
@@ -139,12 +140,12 @@ export function predictPrefillAttention(
   hardware: Hardware,
   samples: readonly PrefillSample[],
 ): StepPrediction[] {
-  requireShapes(
+  checkInputs(
     { efficiency, hardware, samples },
     {
-      efficiency: { prefill: 'number', decode: 'number' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      samples: 'array',
+      efficiency: is.fields({ prefill: is.number(), decode: is.number() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      samples: is.array(),
     },
   );
   return samples.map(({ heads, headDim, tokens, latencyUs }) => ({
@@ -158,12 +159,12 @@ export function predictDecodeAttention(
   hardware: Hardware,
   samples: readonly DecodeSample[],
 ): StepPrediction[] {
-  requireShapes(
+  checkInputs(
     { efficiency, hardware, samples },
     {
-      efficiency: { prefill: 'number', decode: 'number' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      samples: 'array',
+      efficiency: is.fields({ prefill: is.number(), decode: is.number() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      samples: is.array(),
     },
   );
   return samples.map(({ kvHeads, headDim, requests, contextTokens, latencyUs }) => ({
@@ -284,14 +285,14 @@ export function composedPrefillUs(
   shape: EngineShape,
   tokens: number,
 ): number {
-  requireShapes(
+  checkInputs(
     { tables, hardware, model, shape, tokens },
     {
-      tables: { gemm: 'array', prefill: 'array' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      model: { name: 'text', layers: 'number' },
-      shape: { layers: 'number', moeLayers: 'number' },
-      tokens: 'number',
+      tables: is.fields({ gemm: is.array(), prefill: is.array() }),
+      hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
+      model: is.fields({ name: is.text(), layers: is.number() }),
+      shape: is.fields({ layers: is.number(), moeLayers: is.number() }),
+      tokens: is.number(),
     },
   );
   let us =

@@ -4,7 +4,8 @@
  */
 
 import { inputError } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { type LinearCoefficients, linearFeatures } from '../linear.ts';
 import { batchOf, type StepRecord } from './stepRecords.ts';
 
@@ -19,7 +20,7 @@ export function nonNegativeLeastSquares(
   rows: readonly (readonly number[])[],
   targets: readonly number[],
 ): number[] {
-  requireShapes({ rows, targets }, { rows: [['number']], targets: ['number'] });
+  checkInputs({ rows, targets }, { rows: is.list(is.list(is.number())), targets: is.list(is.number()) });
   const terms = rows[0]?.length ?? 0;
   const values: number[] = new Array(terms).fill(0);
   const residual = targets.map((target) => -target);
@@ -47,8 +48,9 @@ export interface LinearFit {
   predict(records: readonly StepRecord[]): StepPrediction[];
 }
 
+/** Fits a `Linear` model to steps that were measured. */
 export function fitLinear(records: readonly StepRecord[]): LinearFit {
-  requireShapes({ records }, { records: [{ experiment: 'text', model: 'text' }] });
+  checkInputs({ records }, { records: is.list(is.fields({ experiment: is.text(), model: is.text() })) });
   if (records.length === 0) throw inputError('records', 'holds no step. Give steps that were measured.');
   const rows = records.map((record) =>
     linearFeatures(batchOf(record)).map((feature) => feature / record.measuredUs),
@@ -205,7 +207,7 @@ export function scoresBy<T extends StepPrediction>(
   predictions: readonly T[],
   key: (prediction: T) => string,
 ): ReadonlyMap<string, Score> {
-  requireShapes({ predictions, key }, { predictions: 'array', key: 'function' });
+  checkInputs({ predictions, key }, { predictions: is.array(), key: is.func() });
   const groups = new Map<string, T[]>();
   for (const prediction of predictions) {
     const name = key(prediction);

@@ -4,7 +4,8 @@
  * `vllm bench serve`. Which of them it is follows from the fields; what was taken is told.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { benchmarkedRequests, benchmarkFields } from '../../workload/benchmarkOutput.ts';
 import { numbered, shown, TakenColumns, TraceLine } from '../../workload/traceLines.ts';
 import { readTable } from './stepRecords.ts';
@@ -38,7 +39,7 @@ const maxTokens = 10_000_000;
  * @throws {TierKVError} TKV_INPUT naming file, line and field.
  */
 export function readMeasuredRun(text: string, file: string): MeasuredRunFile {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const taken = new TakenColumns();
   const { format, requests } = requestsOf(text, file, taken);
   const at = new TraceLine(file, 1);

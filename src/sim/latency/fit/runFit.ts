@@ -13,7 +13,8 @@
  * where it was fitted to several models, as long as the whole allows it.
  */
 
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { Calibrated, type CalibratedCoefficients } from '../calibrated.ts';
 import { type BatchSums, sumBatch } from '../latencyModel.ts';
 import { Linear, linearFeatures, linearTerms } from '../linear.ts';
@@ -35,9 +36,12 @@ export function replayRun(
   coefficients: CalibratedCoefficients,
   ended?: () => void,
 ): RequestTimes[] {
-  requireShapes(
+  checkInputs(
     { run, coefficients },
-    { run: { interconnectGbPerS: 'number' }, coefficients: { gemm16: 'object', gemm8: 'object' } },
+    {
+      run: is.fields({ interconnectGbPerS: is.number() }),
+      coefficients: is.fields({ gemm16: is.object(), gemm8: is.object() }),
+    },
   );
   const bare = new Calibrated(run.shape, run.interconnectGbPerS, coefficients);
   const model = new FlooredModel(bare, new PhysicalFloor(run.shape));
@@ -185,13 +189,13 @@ export function fitRun(
   searches: number = Number.POSITIVE_INFINITY,
   progress: (share: number, replays: number) => void = () => {},
 ): CalibratedCoefficients {
-  requireShapes(
+  checkInputs(
     { run, start, fitted, searches },
     {
-      run: { interconnectGbPerS: 'number' },
-      start: { gemm16: 'object', gemm8: 'object' },
-      fitted: 'number',
-      searches: 'number?',
+      run: is.fields({ interconnectGbPerS: is.number() }),
+      start: is.fields({ gemm16: is.object(), gemm8: is.object() }),
+      fitted: is.number(),
+      searches: is.optional(is.number()),
     },
   );
   const { gemm16, engine } = start;

@@ -6,7 +6,8 @@
  */
 
 import { requireInteger } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { BatchSums, type LatencyModel } from '../latencyModel.ts';
 import type { MeasuredRequest } from './measuredRuns.ts';
 
@@ -18,6 +19,8 @@ export interface RequestTimes {
 export interface BatchLimits {
   readonly requests: number;
   readonly tokensPerStep: number;
+  /** Most tokens of one prompt in a step; as many as the step has unless set. */
+  readonly tokensPerPrompt?: number;
   /** Tokens of KV memory, in whole blocks; no limit unless set. */
   readonly kvTokens?: number;
   /** Tokens of a KV block; 16 unless set. */
@@ -54,16 +57,17 @@ export function replayRequests(
   told: () => void = () => {},
   stepped: StepSeen = () => {},
 ): RequestTimes[] {
-  requireShapes(
+  checkInputs(
     { requests, model, limits },
     {
-      requests: [{ arrivalUs: 'number', promptTokens: 'number' }],
-      model: { stepTimeUs: 'function' },
-      limits: { requests: 'number', tokensPerStep: 'number' },
+      requests: is.list(is.fields({ arrivalUs: is.number(), promptTokens: is.number() })),
+      model: is.fields({ stepTimeUs: is.func() }),
+      limits: is.fields({ requests: is.number(), tokensPerStep: is.number() }),
     },
   );
   requireInteger('requests', limits.requests, 1);
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
+  if (limits.tokensPerPrompt !== undefined) requireInteger('tokensPerPrompt', limits.tokensPerPrompt, 1);
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
   const times: RequestTimes[] = new Array(requests.length);
   for (let replica = 0; replica < replicas; replica++)
@@ -83,6 +87,7 @@ function replayOne(
   stepped: StepSeen,
 ): void {
   const blockTokens = limits.blockTokens ?? 16;
+  const ofPrompt = limits.tokensPerPrompt ?? Number.POSITIVE_INFINITY;
   const capacity = Math.floor((limits.kvTokens ?? Number.POSITIVE_INFINITY) / blockTokens);
   const sums = new BatchSums(model.windowTokens);
   let free = capacity;
@@ -120,7 +125,7 @@ function replayOne(
     return true;
   };
   const wanted = (request: Running): number =>
-    Math.min(budget, Math.max(1, request.promptTokens - request.progressTokens));
+    Math.min(budget, ofPrompt, Math.max(1, request.promptTokens - request.progressTokens));
   const mayJoin = (): boolean =>
     running.length < limits.requests &&
     running.length < limits.tokensPerStep &&

@@ -4,8 +4,9 @@
  * the log has both.
  */
 
-import { TierKVError } from '../../../runtime/errors.ts';
-import { requireShapes } from '../../../runtime/options.ts';
+import { lineError, type TierKVError } from '../../../runtime/errors.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { shown } from '../../workload/traceLines.ts';
 import { BatchSums } from '../latencyModel.ts';
 
@@ -93,7 +94,7 @@ export function parseEngineLog(
   file: string,
   blockTokens: number = usualBlockTokens,
 ): StepRecord[] {
-  requireShapes({ text, file, blockTokens }, { text: 'text', file: 'name', blockTokens: 'number' });
+  checkInputs({ text, file, blockTokens }, { text: is.text(), file: is.name(), blockTokens: is.number() });
   const records: StepRecord[] = [];
   const prefills = new PrefillCount();
   let before: LoggedStep | undefined;
@@ -151,7 +152,7 @@ const recordColumns = [
 
 /** Step records as this project keeps them. */
 export function parseStepRecords(text: string, file: string): StepRecord[] {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const prefills = new PrefillCount();
   return Array.from(readTable(text, file, recordColumns), (row) => ({
     experiment: row.text('experiment'),
@@ -166,7 +167,7 @@ export function parseStepRecords(text: string, file: string): StepRecord[] {
 }
 
 export function formatStepRecords(records: readonly StepRecord[]): string {
-  requireShapes({ records }, { records: [{ experiment: 'text', model: 'text' }] });
+  checkInputs({ records }, { records: is.list(is.fields({ experiment: is.text(), model: is.text() })) });
   const lines = records.map((r) =>
     [
       r.experiment,
@@ -226,7 +227,7 @@ const runColumns = [
 ] as const;
 
 export function parseRunSummaries(text: string, file: string): RunSummary[] {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+  checkInputs({ text, file }, { text: is.text(), file: is.name() });
   return Array.from(readTable(text, file, runColumns), (row) => {
     const run: RunSummary = {
       experiment: row.text('experiment'),
@@ -280,7 +281,7 @@ export function averageStep(run: RunSummary): StepRecord {
 // line.
 
 function bad(file: string, line: number, problem: string, remedy: string): TierKVError {
-  return new TierKVError('TKV_INPUT', `${file}:${line}: ${problem}. ${remedy}`, { path: file, line });
+  return lineError(file, line, `${problem}. ${remedy}`);
 }
 
 /** Most rows of a table, which a fit goes over some hundred times. */

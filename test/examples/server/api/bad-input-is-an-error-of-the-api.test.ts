@@ -255,6 +255,6 @@ describe('clients that behave badly', () => {
     expect(answer.status).toBe(200);
     silent.destroy();
     await server.idle();
-    expect(server.serving.engine.cache.kv.manager.openSequences).toBe(0);
+    expect(server.serving.engine.cache.kv.manager.inspect.openSequences).toBe(0);
   });
 });

@@ -168,7 +168,7 @@ describe('a client that leaves in the middle', () => {
     while (counters.finished.cancelled === 0) await new Promise((resolve) => setImmediate(resolve));
     expect((await other).choices[0].text).toBe((await client.completions.create(ask(30))).choices[0].text);
     await server.idle();
-    expect(engine.cache.kv.manager.openSequences).toBe(0);
+    expect(engine.cache.kv.manager.inspect.openSequences).toBe(0);
     expect(engine.cache.kv.metrics().gauges['heldBytes.hbm']).toBe(0);
     engine.cache.scheduler.checkIntegrity();
   });
@@ -192,6 +192,6 @@ describe('a client that leaves in the middle', () => {
     await answer.text();
     expect(answer.finish).toBe('cancelled');
     expect(answer.tokens.length - at).toBeLessThanOrEqual(1);
-    expect(engine.cache.kv.manager.openSequences).toBe(0);
+    expect(engine.cache.kv.manager.inspect.openSequences).toBe(0);
   });
 });

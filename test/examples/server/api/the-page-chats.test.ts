@@ -39,5 +39,5 @@ it.skipIf(!isHere)('a page chats: text comes in, the second turn is cached, and 
   await page.evaluate('document.getElementById("stop").click()');
   await page.until(isIdle);
   await server.idle();
-  expect(engine.cache.kv.manager.openSequences).toBe(0);
+  expect(engine.cache.kv.manager.inspect.openSequences).toBe(0);
 });

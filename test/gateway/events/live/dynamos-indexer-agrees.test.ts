@@ -189,7 +189,7 @@ class LossyLink {
 
 /** What the manager says, out of its tables: as the indexer counts. */
 function leading(kv: KVRuntime, chain: KeyChain, tokenIds: readonly number[]): readonly number[] {
-  const { contents, replicas } = kv.manager.dump();
+  const { contents, replicas } = kv.manager.inspect.dump();
   const tierOf = new Map(replicas.map(({ replica, tier }) => [replica, tier]));
   const tiersOf = new Map(
     contents.map((content) => [

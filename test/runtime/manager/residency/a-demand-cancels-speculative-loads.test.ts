@@ -58,7 +58,7 @@ it.each([['SCRUB'], ['PREFETCH']] as const)(
     expect(states(sequence)).toEqual([Entry.OPEN, Entry.OPEN, Entry.OPEN, Entry.OPEN]);
     const { byTier } = world.manager.lookup(world.keys(...ids), 6);
     expect(byTier, 'the four that were begun first have arrived').toEqual([4, 2]);
-    expect(world.manager.counters.loadsFailed[Outcome.CANCELLED]).toBe(2);
+    expect(world.manager.inspect.counters.loadsFailed[Outcome.CANCELLED]).toBe(2);
   },
 );
 
@@ -68,7 +68,7 @@ it('the loads of blocks that it wants itself go on, with it', () => {
   expect(world.issued(), 'no load was made again').toEqual([]);
   world.settle();
   expect(states(sequence)).toEqual([...Array(6).fill(Entry.READY), Entry.OPEN, Entry.OPEN]);
-  expect(world.manager.counters.loadsFailed[Outcome.CANCELLED]).toBe(0);
+  expect(world.manager.inspect.counters.loadsFailed[Outcome.CANCELLED]).toBe(0);
 });
 
 it('of blocks that it wants itself, none is called off for the others that it needs', () => {
@@ -76,7 +76,7 @@ it('of blocks that it wants itself, none is called off for the others that it ne
   const sequence = begin(world, [1, 2, 101, 102, 103, 104]) as Sequence;
   world.settle();
   expect(states(sequence)).toEqual([...Array(2).fill(Entry.READY), ...Array(4).fill(Entry.OPEN)]);
-  expect(world.manager.counters.loadsFailed[Outcome.CANCELLED]).toBe(2);
+  expect(world.manager.inspect.counters.loadsFailed[Outcome.CANCELLED]).toBe(2);
 });
 
 it('a load that a sequence waits for, and one that was asked for as urgent, keep their room', () => {

@@ -14,7 +14,7 @@ describe('a save', () => {
     const world = new World(threeTiers);
     world.cache(1);
     const held = world.compute(2);
-    expect(world.manager.unsaved(2)).toEqual(Uint32Array.of(...keyOf(2), ...keyOf(1)));
+    expect(world.manager.inspect.unsaved(2)).toEqual(Uint32Array.of(...keyOf(2), ...keyOf(1)));
     for (const id of [1, 2]) expect(world.manager.save(keyOf(id), 2, false, 0)).toBe('started');
     expect(world.manager.save(keyOf(1), 2, false, 0)).toBe('pending');
     for (const job of world.issued()) {
@@ -25,9 +25,9 @@ describe('a save', () => {
       expect(byTier(world, id)).toEqual([1, 0, 0]);
       expect(world.manager.save(keyOf(id), 2, false, 0)).toBe('there');
     }
-    expect(world.manager.unsaved(2)).toHaveLength(0);
+    expect(world.manager.inspect.unsaved(2)).toHaveLength(0);
     expect(held.readyPrefix()).toBe(1);
-    expect(world.manager.usage(2).slots.ready).toBe(2);
+    expect(world.manager.inspect.usage(2).slots.ready).toBe(2);
     world.manager.checkIntegrity();
   });
 
@@ -71,7 +71,7 @@ describe('a save', () => {
       [0, 1],
       [1, 0],
     ]);
-    expect(world.manager.usage(1).slots.ready).toBe(2);
+    expect(world.manager.inspect.usage(1).slots.ready).toBe(2);
     world.manager.checkIntegrity();
   });
 });
@@ -98,9 +98,9 @@ it('an eager copy that failed is made when its tier takes blocks again', () => {
     world.manager.release(world.compute(id), 0);
     for (const job of world.issued()) world.end(job, Outcome.REFUSED);
   }
-  expect(world.manager.usage(1).slots.ready).toBe(0);
+  expect(world.manager.inspect.usage(1).slots.ready).toBe(0);
   world.manager.release(world.compute(3), 0);
   world.settle();
-  expect(world.manager.usage(1).slots.ready).toBe(3);
+  expect(world.manager.inspect.usage(1).slots.ready).toBe(3);
   world.manager.checkIntegrity();
 });

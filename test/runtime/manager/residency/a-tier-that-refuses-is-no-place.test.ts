@@ -35,7 +35,7 @@ describe('an evicted block that no tier below takes', () => {
       [1, 0, 0],
       [1, 0, 0],
     ]);
-    expect(world.manager.counters).toMatchObject({ demotionsFailed: 1, takenBack: 1 });
+    expect(world.manager.inspect.counters).toMatchObject({ demotionsFailed: 1, takenBack: 1 });
     world.manager.evict(0, 1, 0);
     world.settle();
     expect(byTier(world, 1, 2), 'it can be evicted as before').toEqual([
@@ -65,7 +65,7 @@ describe('an evicted block that no tier below takes', () => {
       [0, 0, 0],
       [1, 0, 0],
     ]);
-    expect(world.manager.counters.takenBack).toBe(0);
+    expect(world.manager.inspect.counters.takenBack).toBe(0);
   });
 
   it.each([Outcome.CORRUPT, Outcome.MISSING])('is gone where its bytes are (outcome %i)', (outcome) => {
@@ -85,7 +85,7 @@ describe('an evicted block that no tier below takes', () => {
       [0, 0, 0],
       [0, 0, 0],
     ]);
-    expect(world.manager.usage(0).slots).toMatchObject({ draining: 0 });
+    expect(world.manager.inspect.usage(0).slots).toMatchObject({ draining: 0 });
   });
 });
 
@@ -114,7 +114,7 @@ describe('a move that nobody asked for', () => {
     expect(world.manager.move(keyOf(3), 1, JobPriority.WRITE_THROUGH, 0)).toBe('started');
     world.settle();
     expect(byTier(world, 3)).toEqual([[0, 1, 0]]);
-    expect(world.manager.usage(2).slots.ready, 'another one went down for it').toBe(1);
+    expect(world.manager.inspect.usage(2).slots.ready, 'another one went down for it').toBe(1);
   });
 });
 
@@ -174,7 +174,7 @@ describe('a tier that has refused several blocks', () => {
     const { world, next, last } = refusing();
     const sent = Array.from({ length: 30 }, next);
     expect(sent.reduce((a, b) => a + b, 0)).toBe(4);
-    const kept = world.manager.usage(2).slots.ready;
+    const kept = world.manager.inspect.usage(2).slots.ready;
     for (const waitUs of [250_000, 500_000, 1_000_000]) {
       world.now += waitUs - 1;
       expect(next(), 'not yet').toBe(0);
@@ -182,7 +182,7 @@ describe('a tier that has refused several blocks', () => {
       expect(next(), `after ${waitUs} us`).toBe(1);
       expect(next()).toBe(0);
     }
-    expect(world.manager.usage(2).slots.ready).toBeGreaterThanOrEqual(kept - 3);
+    expect(world.manager.inspect.usage(2).slots.ready).toBeGreaterThanOrEqual(kept - 3);
     expect(world.manager.move(last(), 2, JobPriority.SCRUB, world.now)).toBe('full');
     // a save is asked for: it is tried, and tells that the tier takes blocks again
     expect(world.manager.save(last(), 2, true, world.now)).toBe('started');
@@ -193,6 +193,6 @@ describe('a tier that has refused several blocks', () => {
   it('is passed by for the next one below', () => {
     const { world, next } = refusing({ remote: { capacityBytes: 100 } });
     for (let i = 0; i < 30; i++) next();
-    expect(world.manager.usage(3).slots.ready).toBeGreaterThan(15);
+    expect(world.manager.inspect.usage(3).slots.ready).toBeGreaterThan(15);
   });
 });

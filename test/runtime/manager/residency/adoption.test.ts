@@ -48,7 +48,7 @@ describe('adopted blocks', () => {
     ]);
     for (const load of loads) world.end(load);
     expect(sequence.readyPrefix()).toBe(3);
-    expect(world.manager.counters.adopted).toBe(3);
+    expect(world.manager.inspect.counters.adopted).toBe(3);
   });
 
   it('leave no holes in the index, in whatever order a chain comes', () => {
@@ -64,18 +64,18 @@ describe('adopted blocks', () => {
         order.map((i) => blocks[i]),
       );
       expect(world.manager.matchLength(world.keys(1, 2, 3, 4, 5), 5)).toBe(4);
-      expect(world.manager.prefixesAreWhole).toBe(true);
+      expect(world.manager.inspect.prefixesAreWhole).toBe(true);
     }
   });
 
   it('of which the parent never comes are not found before it is computed', () => {
     const world = new World(tiers);
     adopt(world, chain(world, [1, 2, 3]).slice(1));
-    expect(world.manager.prefixesAreWhole).toBe(false);
+    expect(world.manager.inspect.prefixesAreWhole).toBe(false);
     expect(world.manager.matchLength(world.keys(1, 2, 3), 3)).toBe(0);
     world.cache(1);
     expect(world.manager.matchLength(world.keys(1, 2, 3), 3)).toBe(3);
-    expect(world.manager.prefixesAreWhole).toBe(true);
+    expect(world.manager.inspect.prefixesAreWhole).toBe(true);
   });
 
   it('are evicted in the order in which they were adopted', () => {
@@ -127,10 +127,10 @@ describe('adopted blocks', () => {
     const ends = [block(2, 1, 1), block(0, 1, 2), block(0, 0, 3), block(4, 0, 4), block(5, 0, 5)];
     expect(ends.map((one) => manager.adopt(1, one, 0))).toEqual([true, true, false, true, false]);
     manager.checkIntegrity();
-    expect(manager.usage(1).residentBytes).toBe(4 + 4 + 16);
+    expect(manager.inspect.usage(1).residentBytes).toBe(4 + 4 + 16);
     manager.evict(1, 3, 1);
     manager.checkIntegrity();
-    expect(manager.usage(1).slots).toMatchObject({ free: 4, ready: 0 });
+    expect(manager.inspect.usage(1).slots).toMatchObject({ free: 4, ready: 0 });
   });
 
   it('of real chains are found under the keys of their tokens', () => {
@@ -157,6 +157,6 @@ describe('adopted blocks', () => {
     }));
     adopt(world, blocks.reverse());
     expect(world.manager.matchLength(keys.words, 4)).toBe(4);
-    expect(world.manager.prefixesAreWhole).toBe(true);
+    expect(world.manager.inspect.prefixesAreWhole).toBe(true);
   });
 });

@@ -16,11 +16,11 @@ describe('a copy', () => {
     expect(copy).toMatchObject({ kind: 'copy', unsealed: true });
     expect(copy.source?.tier).toBe(Tier.HBM);
     world.manager.release(parent, 0);
-    expect(world.manager.usage(0).slots.draining, 'the source stays until it was copied').toBe(1);
+    expect(world.manager.inspect.usage(0).slots.draining, 'the source stays until it was copied').toBe(1);
     world.end(copy);
     expect(child.state[0]).toBe(Entry.OPEN);
     expect(world.manager.openBlock(child, 0)?.slot).toBe(copy.target.slot);
-    expect(world.manager.usage(0).slots).toMatchObject({ draining: 0, open: 1 });
+    expect(world.manager.inspect.usage(0).slots).toMatchObject({ draining: 0, open: 1 });
   });
 
   it('replaces a sealed block by a private one in the same place, and leaves the sealed one to others', () => {
@@ -40,7 +40,7 @@ describe('a copy', () => {
     world.manager.copy(sequence, 0, sequence, 1, 0);
     world.end(world.issued()[0], Outcome.REFUSED);
     expect(sequence.state[1]).toBe(Entry.FAILED);
-    expect(world.manager.usage(0).slots.draining).toBe(0);
+    expect(world.manager.inspect.usage(0).slots.draining).toBe(0);
   });
 
   it('is refused without room or a source, or where its place is taken', () => {
@@ -62,11 +62,11 @@ describe('a move', () => {
     expect(world.manager.move(keyOf(1), 2, JobPriority.SCRUB, 0)).toBe('pending');
     world.settle();
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([0, 0, 1]);
-    expect(world.manager.usage(0).residentBytes).toBe(0);
+    expect(world.manager.inspect.usage(0).residentBytes).toBe(0);
     expect(world.manager.move(keyOf(1), 1, JobPriority.PREFETCH, 0)).toBe('started');
     world.settle();
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([0, 1, 0]);
-    expect(world.manager.counters.promotions[1]).toBe(1);
+    expect(world.manager.inspect.counters.promotions[1]).toBe(1);
     expect(world.manager.move(keyOf(1), 0, JobPriority.PREFETCH, 0)).toBe('started');
     world.settle();
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([1, 0, 0]);
@@ -115,7 +115,8 @@ it('an owner has the bytes of its blocks in each tier, wherever they go', () => 
   world.manager.allocate(sequence, 0, 2, 0);
   world.manager.seal(sequence, 0, 2, keys, 0, 16, 0);
   world.settle();
-  const owned = (owner: number): number[] => [0, 1, 2].map((tier) => world.manager.ownedBytes(owner, tier));
+  const owned = (owner: number): number[] =>
+    [0, 1, 2].map((tier) => world.manager.inspect.ownedBytes(owner, tier));
   expect(owned(1)).toEqual([2, 0, 0]);
   world.manager.release(sequence, 0);
   world.manager.evict(0, 1, 0);
@@ -140,9 +141,9 @@ it('an evicted block goes to the next tier that takes it, also past one that doe
 
 it('a tier that the configuration does not have is refused by name', () => {
   const world = new World(threeTiers);
-  expect(world.manager.tiers).toEqual([Tier.HBM, Tier.DDR, Tier.NVME]);
+  expect(world.manager.inspect.tiers).toEqual([Tier.HBM, Tier.DDR, Tier.NVME]);
   const remote = new World({ ...threeTiers, remote: { capacityBytes: 8 } });
-  expect(remote.manager.tiers).toEqual([Tier.HBM, Tier.DDR, Tier.NVME, Tier.REMOTE]);
+  expect(remote.manager.inspect.tiers).toEqual([Tier.HBM, Tier.DDR, Tier.NVME, Tier.REMOTE]);
   remote.cache(1);
   for (let tier = 0; tier < 3; tier++) {
     remote.manager.evict(tier, 1, 0);
@@ -168,6 +169,6 @@ it('room for a large unit is made by clearing one page of small ones, not by loo
   const large = world.manager.open(world.keys(99), 1, 0);
   expect(world.manager.allocate(large, 0, 1, 0, 0)).toBe(true);
   expect(large.state[0]).toBe(Entry.OPEN);
-  expect(world.manager.usage(0).residentBytes).toBeLessThanOrEqual(256);
+  expect(world.manager.inspect.usage(0).residentBytes).toBeLessThanOrEqual(256);
   expect(holder.readyPrefix()).toBe(1);
 });

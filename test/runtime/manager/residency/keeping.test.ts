@@ -14,13 +14,13 @@ describe('a block of a running sequence is held in the tier that it is kept in',
     world.settle();
     expect(world.manager.keepIn(sequence, 0, 3, 1, 0)).toBe(1);
     expect([...sequence.state.subarray(0, 3)]).toEqual([Entry.READY, Entry.MATCHED, Entry.READY]);
-    expect(world.manager.usage(0).residentBytes).toBe(2);
-    expect(world.manager.usage(1).heldBytes).toBe(1);
+    expect(world.manager.inspect.usage(0).residentBytes).toBe(2);
+    expect(world.manager.inspect.usage(1).heldBytes).toBe(1);
     world.manager.checkIntegrity();
     expect(world.manager.load(sequence, 0, 0, 3)).toBe(true);
     world.settle();
     expect(sequence.readyPrefix()).toBe(3);
-    expect(world.manager.usage(1).heldBytes).toBe(0);
+    expect(world.manager.inspect.usage(1).heldBytes).toBe(0);
   });
 
   it('below, what it is held in cannot be evicted', () => {
@@ -42,9 +42,9 @@ describe('a block of a running sequence is held in the tier that it is kept in',
     world.settle();
     expect(world.manager.keepIn(first, 0, 1, 1, 0)).toBe(1);
     expect(second.readyPrefix()).toBe(1);
-    expect(world.manager.usage(0).residentBytes).toBe(1);
+    expect(world.manager.inspect.usage(0).residentBytes).toBe(1);
     expect(world.manager.keepIn(second, 0, 1, 1, 0)).toBe(1);
-    expect(world.manager.usage(0).residentBytes).toBe(0);
+    expect(world.manager.inspect.usage(0).residentBytes).toBe(0);
     world.manager.checkIntegrity();
   });
 
@@ -106,8 +106,8 @@ it('a move to a tier that has the block gives up the copies above that no sequen
   world.settle();
   world.manager.move(keyOf(1), 0, JobPriority.SCRUB, 0);
   world.settle();
-  expect(world.manager.usage(0).residentBytes).toBe(1);
+  expect(world.manager.inspect.usage(0).residentBytes).toBe(1);
   expect(world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0)).toBe('there');
-  expect(world.manager.usage(0).residentBytes).toBe(0);
-  expect(world.manager.usage(1).residentBytes).toBe(1);
+  expect(world.manager.inspect.usage(0).residentBytes).toBe(0);
+  expect(world.manager.inspect.usage(1).residentBytes).toBe(1);
 });

@@ -13,8 +13,8 @@ function world(offload: OffloadChoice | undefined, policy = 'lru'): World {
   });
 }
 
-const inHbm = (on: World): number => on.manager.usage(0).residentBytes;
-const inDdr = (on: World): number => on.manager.usage(1).residentBytes;
+const inHbm = (on: World): number => on.manager.inspect.usage(0).residentBytes;
+const inDdr = (on: World): number => on.manager.inspect.usage(1).residentBytes;
 
 describe('an offload policy', () => {
   it.each([undefined, { policy: 'lazy' }])('%o moves nothing before room is needed', (offload) => {
@@ -43,12 +43,12 @@ describe('an offload policy', () => {
     on.manager.release(sequence, on.now);
     on.settle();
     expect([inHbm(on), inDdr(on)]).toEqual([4, 4]);
-    expect(on.manager.counters.writtenBytes[1]).toBe(4);
+    expect(on.manager.inspect.counters.writtenBytes[1]).toBe(4);
     on.manager.evict(0, 4, on.now);
     expect(on.issued()).toEqual([]);
     expect([inHbm(on), inDdr(on)]).toEqual([0, 4]);
     on.cache(1, 2, 3, 4);
-    expect(on.manager.counters.writtenBytes[1]).toBe(4);
+    expect(on.manager.inspect.counters.writtenBytes[1]).toBe(4);
   });
 
   it.each(['lru', 'hazard', 'lfu', 's3fifo'])(
@@ -62,11 +62,11 @@ describe('an offload policy', () => {
       const copied = inDdr(on);
       expect(copied).toBeGreaterThanOrEqual(1);
       expect(copied).toBeLessThanOrEqual(2);
-      const written = on.manager.counters.writtenBytes[1];
+      const written = on.manager.inspect.counters.writtenBytes[1];
       on.manager.evict(0, 1, on.now);
       expect(on.issued(), 'the next victim was copied before').toEqual([]);
-      expect(on.manager.counters.writtenBytes[1]).toBe(written);
-      expect(on.manager.counters.dropped).toBe(0);
+      expect(on.manager.inspect.counters.writtenBytes[1]).toBe(written);
+      expect(on.manager.inspect.counters.dropped).toBe(0);
     },
   );
 
@@ -77,7 +77,7 @@ describe('an offload policy', () => {
       nvme: { capacityBytes: 4, writeBudget: { bytesPerByteRead: 0 } },
     });
     for (let id = 1; id <= 20; id++) on.cache(id);
-    expect(on.manager.counters.writtenBytes[1]).toBe(4);
+    expect(on.manager.inspect.counters.writtenBytes[1]).toBe(4);
   });
 
   it('acts in a lower tier too', () => {
@@ -89,9 +89,9 @@ describe('an offload policy', () => {
       eviction: { policy: 'lru' },
     });
     for (let id = 1; id <= 12; id++) on.cache(id);
-    expect(on.manager.usage(1).residentBytes).toBeLessThanOrEqual(2);
-    expect(on.manager.usage(2).residentBytes).toBeGreaterThan(6);
-    expect(on.manager.counters.dropped).toBe(0);
+    expect(on.manager.inspect.usage(1).residentBytes).toBeLessThanOrEqual(2);
+    expect(on.manager.inspect.usage(2).residentBytes).toBeGreaterThan(6);
+    expect(on.manager.inspect.counters.dropped).toBe(0);
   });
 
   it.each([

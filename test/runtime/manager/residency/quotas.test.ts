@@ -69,7 +69,7 @@ class Cache {
   }
 
   owned(position = 0): number[] {
-    return [A, B, C].map((owner) => this.manager.ownedBytes(owner, position));
+    return [A, B, C].map((owner) => this.manager.inspect.ownedBytes(owner, position));
   }
 
   close(): string {
@@ -162,7 +162,7 @@ it(`an owner within its quota loses nothing to others, whatever they do (seed ${
       cache.cache(owner, 1000 * owner + 10 * random.below(8), 1 + random.below(6));
       for (const position of [0, 1]) {
         cache.owned(position).forEach((bytes, o) => {
-          const quota = manager.quotaBytes(o + 1, position);
+          const quota = manager.inspect.quotaBytes(o + 1, position);
           if (o + 1 === owner || quota === null) return;
           const kept = Math.min(before[position][o], quota);
           expect(bytes, `owner ${o + 1} in tier ${position}, run ${run}, step ${i}`).toBeGreaterThanOrEqual(
@@ -171,7 +171,7 @@ it(`an owner within its quota loses nothing to others, whatever they do (seed ${
         });
       }
     }
-    evicted += manager.counters.evictions[0] + manager.counters.evictions[1];
+    evicted += manager.inspect.counters.evictions[0] + manager.inspect.counters.evictions[1];
     const text = cache.close();
     const head = new LogReader('quotas');
     const lines = text.trimEnd().split('\n');
@@ -204,8 +204,8 @@ it('a quota over the capacity, a fraction, an owner or a tier that is not there:
   ] as const) {
     expect(set(owner, position, bytes)).toThrow(expect.objectContaining({ code: 'TKV_CONFIG', field }));
   }
-  expect(cache.manager.quotaBytes(B, 0)).toBe(null);
+  expect(cache.manager.inspect.quotaBytes(B, 0)).toBe(null);
   set(A, 0, 10)();
   cache.quota(A, null);
-  expect(cache.manager.quotaBytes(A, 0)).toBe(null);
+  expect(cache.manager.inspect.quotaBytes(A, 0)).toBe(null);
 });

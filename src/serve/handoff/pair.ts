@@ -9,12 +9,17 @@
 
 import { KVRuntime } from '../../embed/kvRuntime.ts';
 import { Outcome } from '../../runtime/index.ts';
-import type { HandoffOffer } from '../../serve/handoff/offer.ts';
-import { type HandoffEnd, HandoffReceiver } from '../../serve/handoff/receiver.ts';
-import { HandoffSender } from '../../serve/handoff/sender.ts';
-import { transferAnswer, transferWish } from '../../serve/handoff/transferParams.ts';
-import { type NumberedRequest, type ServedQueue, Serving, type StandInConfig } from './standIn.ts';
-import { Arrivals, type RunnerJob, type ServedRequest, TokenIds } from './traffic.ts';
+import {
+  type NumberedRequest,
+  type ServedQueue,
+  Serving,
+  type StandInConfig,
+} from '../../studies/parity/standIn.ts';
+import { Arrivals, type RunnerJob, type ServedRequest, TokenIds } from '../../studies/parity/traffic.ts';
+import type { HandoffOffer } from './offer.ts';
+import { type HandoffEnd, HandoffReceiver } from './receiver.ts';
+import { HandoffSender } from './sender.ts';
+import { transferAnswer, transferWish } from './transferParams.ts';
 
 export const sides = ['prefill', 'decode'] as const;
 export type Side = (typeof sides)[number];
@@ -181,7 +186,7 @@ export async function runPair(config: Readonly<Record<Side, StandInConfig>>, job
   await Promise.all([first.toTheEnd(), second.toTheEnd()]);
   await Promise.all([prefill.idle(), decode.idle()]);
   const { name, software } = decode.stores.pool.adapter;
-  const wrong = [prefill, decode].map(({ manager }) => manager.counters.loadsFailed[Outcome.CORRUPT]);
+  const wrong = [prefill, decode].map(({ manager }) => manager.inspect.counters.loadsFailed[Outcome.CORRUPT]);
   return {
     requests: traffic.served,
     handoffs: traffic.handoffs,

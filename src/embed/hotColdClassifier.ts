@@ -16,8 +16,10 @@ import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { UseHistory } from '../runtime/tables/contentTable.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
+/** What a `HotColdClassifier` calls a block. */
 export type Temperature = (typeof temperatures)[number];
 
+/** Thresholds of a `HotColdClassifier`. */
 export interface ClassifierOptions {
   /** Uses per second from which on a block is hot. Default 1. */
   readonly hotFrequencyThreshold?: number;
@@ -49,6 +51,7 @@ export interface Used {
 
 const RANK: Readonly<Record<Temperature, number>> = { hot: 0, warm: 2, cold: 4 };
 
+/** Tells hot, warm and cold blocks apart by how often and how lately they were used. */
 export class HotColdClassifier {
   readonly hotFrequencyThreshold: number;
   readonly coldTimeoutS: number;
@@ -64,7 +67,8 @@ export class HotColdClassifier {
     if (warmFrequencyThreshold > hotFrequencyThreshold) {
       throw configError(
         'warmFrequencyThreshold',
-        `is ${warmFrequencyThreshold}, above hotFrequencyThreshold ${hotFrequencyThreshold}`,
+        (name) =>
+          `is ${warmFrequencyThreshold}, above ${name('hotFrequencyThreshold')} ${hotFrequencyThreshold}`,
         'A hot block is used at least as often as a warm one.',
       );
     }

@@ -1,13 +1,21 @@
 /** The simulator's link between prefill and decode instances, from hand-offs that were measured. */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
-import type { HandoffConfig } from '../../sim/cluster/handoffs.ts';
-import { fitLink } from '../../sim/latency/capacity.ts';
-import type { HandoffEnd } from './receiver.ts';
+import * as is from '../../runtime/kinds.ts';
+import { checkInputs } from '../../runtime/options.ts';
+import type { HandoffConfig } from '../cluster/handoffs.ts';
+import { fitLink } from '../latency/capacity.ts';
 
 /** What is measured of one hand-off. */
-export type MeasuredHandoff = Pick<HandoffEnd, 'outcome' | 'taken' | 'bytes' | 'ms' | 'flowMs'>;
+export interface MeasuredHandoff {
+  /** `taken` where the prompt was whole. */
+  readonly outcome: string;
+  /** Blocks that came. */
+  readonly taken: number;
+  readonly bytes: number;
+  /** Milliseconds from the call to its end. */
+  readonly ms: number;
+}
 
 export interface HandoffFit extends Required<HandoffConfig> {
   /** Hand-offs that it was made of. */
@@ -25,7 +33,7 @@ const HANDOFFS_MIN = 4;
  * @throws TKV_INPUT where fewer than four whole hand-offs of two sizes are among them
  */
 export function fitHandoffs(measured: readonly MeasuredHandoff[]): HandoffFit {
-  requireShapes({ measured }, { measured: [{ ms: 'number', outcome: 'text' }] });
+  checkInputs({ measured }, { measured: is.list(is.fields({ ms: is.number(), outcome: is.text() })) });
   const whole = measured.filter(({ outcome, taken, ms }) => outcome === 'taken' && taken > 0 && ms > 0);
   const sizes = new Set(whole.map(({ bytes }) => bytes));
   if (whole.length < HANDOFFS_MIN || sizes.size < 2) {

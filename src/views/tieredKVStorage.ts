@@ -3,15 +3,18 @@
  * files. The pool decides where a block lies; here its bytes are written, moved and read, whichever tier they
  * are in. What a read returns was compared with its digest.
  *
- *     const tiers = [{ tier: 'hbm', ... }, { tier: 'ddr', ... }];
- *     const storage = await TieredKVStorage.open({ pool, tiers });
+ *     const storage = await TieredKVStorage.open({ pool, tiers: [{ tier: 'hbm', ... }, { tier: 'ddr', ... }] });
  *     const blocks = storage.pool.allocate({ sequenceId, requestId, numTokens, layerIds });
  *     await storage.writeBlocks(data, blocks);
  *     await storage.commit(sequenceId, tokenIds);
  *     const [bytes] = await storage.readBlocks(blocks, 'ddr');   // they lie in host memory now
  */
 
-import { inputError } from '../runtime/errors.ts';
+import { type DeviceBlockTable, placesIn, type StepEnd } from '../embed/context.ts';
+import { MigrationLoop } from '../embed/kvMigrator.ts';
+import { processAlarm } from '../embed/managerLoop.ts';
+import { copyOfTokens } from '../embed/tenancy.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   boxBytes,
   countRuns,
@@ -22,12 +25,12 @@ import {
   type KVBox,
   type KVLayout,
   requireBox,
-  requireElements,
   TierKVError,
   valuesPerCopyRun,
   writeCopyRuns,
 } from '../runtime/index.ts';
-import { described, requireShapes, requireText } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, requireText } from '../runtime/options.ts';
 import {
   type CommitOptions,
   type KVBlockDescriptor,
@@ -37,11 +40,7 @@ import {
   type MoveEnd,
   type MultiGranularKVPool,
   type PoolUnit,
-} from '../views/index.ts';
-import { MigrationLoop } from '../views/kvMigrator.ts';
-import { type DeviceBlockTable, placesIn, type StepEnd } from './context.ts';
-import { processAlarm } from './managerLoop.ts';
-import { copyOfTokens } from './tenancy.ts';
+} from './index.ts';
 import {
   estimatedLatencyUs,
   migratorOptionsOf,
@@ -66,6 +65,7 @@ export interface StorageTierUsage {
   readonly utilization: number;
 }
 
+/** A `MultiGranularKVPool` whose bytes lie in real tiers, with its migrator. */
 export class TieredKVStorage implements AsyncDisposable {
   readonly pool: MultiGranularKVPool;
   /** What holds the bytes, by tier, fastest first. */
@@ -107,7 +107,7 @@ export class TieredKVStorage implements AsyncDisposable {
    * TKV_FULL for one that got no place, TKV_DEVICE
    */
   async writeBlocks(data: readonly Uint8Array[], blocks: readonly KVBlockDescriptor[]): Promise<void> {
-    requireShapes({ data, blocks }, { data: ['bytes'], blocks: ['object'] });
+    checkInputs({ data, blocks }, { data: is.list(is.bytes()), blocks: is.list(is.object()) });
     this.#tell();
     if (data.length !== blocks.length) {
       throw inputError('data', `has ${data.length} parts for ${blocks.length} blocks. Give one for each.`);
@@ -126,7 +126,7 @@ export class TieredKVStorage implements AsyncDisposable {
    * @throws TKV_UNKNOWN_ID, TKV_STATE for a part below HBM or lost, TKV_DEVICE when no device is to be had
    */
   async ready(blocks: readonly KVBlockDescriptor[]): Promise<DeviceBlockTable> {
-    requireShapes({ blocks }, { blocks: ['object'] });
+    checkInputs({ blocks }, { blocks: is.list(is.object()) });
     this.#tell();
     for (const block of blocks) this.pool.requireHeld(block);
     const { keeper, stores, pool } = this.#open;
@@ -153,7 +153,6 @@ export class TieredKVStorage implements AsyncDisposable {
    */
   async commit(sequenceId: string, tokenIds?: KeyElements, options: CommitOptions = {}): Promise<StepEnd> {
     requireText(sequenceId, 'sequenceId', 'Pass the id that the blocks were allocated for.');
-    if (tokenIds !== undefined) requireElements(tokenIds);
     const tokens = tokenIds === undefined ? undefined : copyOfTokens(tokenIds);
     this.#tell();
     const blocks = this.pool.getBlocksBySequence(sequenceId);
@@ -175,7 +174,7 @@ export class TieredKVStorage implements AsyncDisposable {
     blocks: readonly KVBlockDescriptor[],
     targetTier: StorageTier = 'hbm',
   ): Promise<Uint8Array[]> {
-    requireShapes({ blocks }, { blocks: ['object'] });
+    checkInputs({ blocks }, { blocks: is.list(is.object()) });
     const nowUs = this.#tell();
     const { tier } = this.pool.tiers[this.#positionOf(targetTier)];
     for (const block of blocks) this.pool.requireHeld(block);
@@ -245,7 +244,7 @@ export class TieredKVStorage implements AsyncDisposable {
     plans: readonly MigrationPlan[],
     blocks: readonly KVBlockDescriptor[],
   ): Promise<readonly MigrationResult[]> {
-    requireShapes({ plans, blocks }, { plans: ['object'], blocks: ['object'] });
+    checkInputs({ plans, blocks }, { plans: is.list(is.object()), blocks: is.list(is.object()) });
     const nowUs = this.#tell();
     return new Promise((ended) => this.migrator.executeMigration(plans, blocks, nowUs, ended));
   }
@@ -256,7 +255,7 @@ export class TieredKVStorage implements AsyncDisposable {
     blocks: readonly KVBlockDescriptor[],
     overlapCompute = true,
   ): Promise<readonly MigrationResult[]> {
-    requireShapes({ plans, blocks }, { plans: ['object'], blocks: ['object'] });
+    checkInputs({ plans, blocks }, { plans: is.list(is.object()), blocks: is.list(is.object()) });
     const nowUs = this.#tell();
     return new Promise((ended) =>
       this.migrator.executeMigrationAsync(plans, blocks, nowUs, overlapCompute, ended),
@@ -559,7 +558,7 @@ class UnitBytes {
       }
       const key = unit.track.keyOf(unit.unit);
       const own = key === undefined || state === Entry.OPEN || place.diverged;
-      const digest = own ? undefined : pool.manager.digestOf(key);
+      const digest = own ? undefined : pool.manager.inspect.digestOf(key);
       byTier[place.position].push({ at, unit: { place, key: key ?? NO_KEY, digest } });
     });
     await Promise.all(

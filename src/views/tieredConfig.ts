@@ -8,8 +8,20 @@ import { guarded } from '../backends/guarded.ts';
 import { hostDigest } from '../backends/host/hostDigest.ts';
 import { type OpenedTier, roomWithin } from '../backends/tierRow.ts';
 import type { TierOptions } from '../backends/tierRows.ts';
+import { adoptRecovered, storeIdentity } from '../embed/assembly.ts';
+import { DeviceKeeper } from '../embed/deviceKeeper.ts';
+import { classifierOptionsNames, classifierOptionsOf } from '../embed/hotColdClassifier.ts';
+import { ManagerLoop } from '../embed/managerLoop.ts';
+import {
+  OpenParts,
+  type OpenStores,
+  openStores,
+  requireMachineHolds,
+  type StoreConfig,
+} from '../embed/stores.ts';
 import {
   configError,
+  described,
   nearestName,
   requireFinite,
   requireInteger,
@@ -27,8 +39,7 @@ import {
   type TierStore,
   tierName,
 } from '../runtime/index.ts';
-import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
-import { classifierOptionsNames, classifierOptionsOf } from '../views/hotColdClassifier.ts';
+import { optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
 import {
   checkMigratorOptions,
   HotColdClassifier,
@@ -36,16 +47,14 @@ import {
   type MigratorOptions,
   MultiGranularKVPool,
   type UnitPlace,
-} from '../views/index.ts';
-import { resolvePoolConfig } from '../views/poolConfig.ts';
-import { adoptRecovered, storeIdentity } from './assembly.ts';
-import { DeviceKeeper } from './deviceKeeper.ts';
-import { ManagerLoop } from './managerLoop.ts';
-import { OpenParts, type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
+} from './index.ts';
+import { resolvePoolConfig } from './poolConfig.ts';
 
 export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
+/** The name of a tier of a `TieredKVStorage`. */
 export type StorageTier = (typeof storageTiers)[number];
 
+/** One tier of a `TieredKVStorage`: its size, and what its link can do. */
 export interface TierConfig {
   readonly tier: StorageTier;
   readonly capacityBytes: number;
@@ -138,6 +147,7 @@ export function estimatedLatencyUs(
 
 // Opens a pool and the stores under it: what a tiered storage is made of.
 
+/** What `TieredKVStorage.open` takes: the pool, and the tiers under it. */
 export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait' | 'notice' | 'wrapStores'> {
   /** The pool but for its capacities, which are those of the tiers. */
   readonly pool: Omit<
@@ -215,7 +225,7 @@ export async function openTiers<Storage>(
   const keeper = new DeviceKeeper(manager, stores, loop, guarded(config.notice));
   opened.defer(() => keeper.close());
   adoptRecovered(manager, stores, stores.engine.nowUs());
-  const backends = manager.tiers.map((tier, position) => {
+  const backends = manager.inspect.tiers.map((tier, position) => {
     const part = stores.tiers.get(tierName(tier)) as OpenedTier; // a configured tier has a store
     return new StoreBackend(() => part.store, manager, position);
   });
@@ -274,6 +284,7 @@ export interface StoredUnit {
   readonly digest: Digest | undefined;
 }
 
+/** What holds the bytes of one tier of a `TieredKVStorage`. */
 export interface StorageBackend {
   readonly tier: StorageTier;
   /** Bytes of all its slots, those for blocks in flight included. */
@@ -308,7 +319,7 @@ class StoreBackend implements StorageBackend {
   }
 
   get freeBytes(): number {
-    const { residentBytes, leavingBytes } = this.#manager.usage(this.#position);
+    const { residentBytes, leavingBytes } = this.#manager.inspect.usage(this.#position);
     return Math.max(0, this.capacityBytes - residentBytes - leavingBytes);
   }
 

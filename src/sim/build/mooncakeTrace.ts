@@ -7,12 +7,12 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import zlib from 'node:zlib';
+import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from '../../io/files/inputErrors.ts';
+import { refuseHiddenCompression, refuseWideText } from '../../io/files/inputs.ts';
 import { maxLineValues, parseJson, withoutMark } from '../../runtime/boundedJson.ts';
-import { requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { MooncakeRows } from '../../sim/workload/importers.ts';
-import { maxRecordedBlocks, shown, TraceLine } from '../../sim/workload/traceLines.ts';
-import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from './inputErrors.ts';
-import { refuseHiddenCompression, refuseWideText } from './inputs.ts';
+import { lineError, namedError, requireInteger, type Said, TierKVError } from '../../runtime/errors.ts';
+import { MooncakeRows } from '../workload/importers.ts';
+import { maxRecordedBlocks, shown, TraceLine } from '../workload/traceLines.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {
@@ -194,11 +194,9 @@ interface LinePlace {
 
 function traceError(place: LinePlace, field: string | undefined, problem: string): TierKVError {
   const at = field === undefined ? '' : `${field} `;
-  return new TierKVError(
-    'TKV_INPUT',
-    `${place.path}:${place.line}: ${at}${problem}. Mend the line, or leave such lines out with --skip-bad.`,
-    { path: place.path, line: place.line, ...(field === undefined ? {} : { field }) },
-  );
+  const said: Said = (name) =>
+    `${at}${problem}. Mend the line, or leave such lines out with ${name('skipBad')}.`;
+  return lineError(place.path, place.line, said, field === undefined ? {} : { field });
 }
 
 function requireCount(value: unknown, field: string, place: LinePlace): number {
@@ -320,9 +318,11 @@ export async function* readMooncakeTrace(
   }
   if (requests === 0) {
     const why = skipped === 0 ? 'is empty' : `has no good line among ${skipped}`;
-    throw new TierKVError('TKV_INPUT', `${path} ${why}: it has no request to replay. Name another trace.`, {
-      path,
-    });
+    throw namedError(
+      'TKV_INPUT',
+      { path },
+      (name) => `${name(path)} ${why}: it has no request to replay. Name another trace.`,
+    );
   }
 }
 

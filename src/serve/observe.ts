@@ -7,11 +7,11 @@
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { setTimeout as pause } from 'node:timers/promises';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { AnswerMeter } from '../../serve/gateway/answerMeter.ts';
-import type { WorkloadRequest } from '../workload/request.ts';
-import { TokenReader } from '../workload/tokens.ts';
-import { shownPlain } from '../workload/traceLines.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import type { WorkloadRequest } from '../sim/workload/request.ts';
+import { TokenReader } from '../sim/workload/tokens.ts';
+import { shownPlain } from '../sim/workload/traceLines.ts';
+import { AnswerMeter } from './gateway/answerMeter.ts';
 
 export interface ObserveOptions {
   /** Of the server: `http://localhost:8000`, with or without `/v1`. */
@@ -46,6 +46,8 @@ interface ObservedLine {
   readonly outcome: 'completed' | 'failed';
   /** What the server answered, or what the connection came to; '' where all went well. */
   readonly error: string;
+  /** The reason for which its answer ended, where that is not known. */
+  readonly unknown_end?: string;
 }
 
 export interface Observation {
@@ -121,6 +123,8 @@ interface Answer {
   cachedTokens: number;
   /** Whether the server counted the tokens of its answer; else its events were counted, which may hold several. */
   isCounted: boolean;
+  /** As the meter says it. */
+  unknownEnd: string;
   error: string;
 }
 
@@ -160,6 +164,7 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     outputTokens: -1,
     cachedTokens: -1,
     isCounted: false,
+    unknownEnd: '',
     error: '',
   };
   const stops = [
@@ -188,6 +193,7 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     answer.outputTokens = meter.outputTokens;
     answer.cachedTokens = meter.cachedTokens;
     answer.isCounted = meter.isCounted;
+    answer.unknownEnd = meter.unknownEnd;
     answer.error = faultOf(meter, status, streams, text.slice(0, ERROR_LETTERS));
   } catch (cause) {
     options.signal?.throwIfAborted();
@@ -277,6 +283,7 @@ export async function observe(
           session: request.sessionId,
           outcome: isWhole ? 'completed' : 'failed',
           error: answer.error,
+          ...(answer.unknownEnd === '' ? {} : { unknown_end: answer.unknownEnd }),
         });
         options.progress?.(++ended, pending.length);
       }),

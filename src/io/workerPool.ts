@@ -5,10 +5,9 @@
  */
 
 import { Worker } from 'node:worker_threads';
-import { threadProgram } from '../../packageFiles.ts';
-import { requireInteger, requirePositive } from '../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
-import type { Tasks } from './thread.ts';
+import { threadProgram } from '../packageFiles.ts';
+import { requireInteger, requirePositive } from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 
 export interface PoolLimits {
   /** Threads. */
@@ -21,7 +20,10 @@ export interface PoolLimits {
 
 const limitNames = optionNames<PoolLimits>({ workers: true, wallMs: true, heapMiB: true });
 
-export type TaskKind = keyof Tasks;
+/** Kinds of tasks by name, each with what it is asked and what it answers. */
+type TaskKinds<Kinds> = {
+  readonly [Kind in keyof Kinds]: { readonly task: object; readonly answer: object };
+};
 
 /** A task that has no answer, since the machine or the program failed. */
 export interface Unanswered {
@@ -29,21 +31,19 @@ export interface Unanswered {
   readonly message: string;
 }
 
-export type TaskAnswer<K extends TaskKind> = Tasks[K]['answer'] | Unanswered;
-
 /** What runs tasks: threads of this machine, or workers elsewhere. */
-export interface TaskRunner {
+export interface TaskRunner<Kinds extends TaskKinds<Kinds>> {
   /**
    * @param make the task, asked for when its turn comes; what it throws is thrown to the caller
    * @param leftMs time that the task may take, asked for when its turn comes; then it is ended, without an answer
    * @returns undefined where it was called off before it began
    */
-  run<K extends TaskKind>(
-    kind: K,
-    make: () => Tasks[K]['task'],
+  run<Kind extends keyof Kinds>(
+    kind: Kind,
+    make: () => Kinds[Kind]['task'],
     isCalledOff?: () => boolean,
     leftMs?: () => number,
-  ): Promise<TaskAnswer<K> | undefined>;
+  ): Promise<Kinds[Kind]['answer'] | Unanswered | undefined>;
   close(): Promise<void>;
 }
 
@@ -59,7 +59,7 @@ interface Waiting {
   readonly leftMs: () => number;
 }
 
-export class WorkerPool implements TaskRunner {
+export class WorkerPool<Kinds extends TaskKinds<Kinds>> implements TaskRunner<Kinds> {
   readonly #limits: PoolLimits;
   readonly #waiting: Waiting[] = [];
   readonly #idle: Worker[] = [];
@@ -75,18 +75,18 @@ export class WorkerPool implements TaskRunner {
   }
 
   /** @param leftMs time that this task may take. Default: the pool's */
-  run<K extends TaskKind>(
-    kind: K,
-    make: () => Tasks[K]['task'],
+  run<Kind extends keyof Kinds>(
+    kind: Kind,
+    make: () => Kinds[Kind]['task'],
     isCalledOff: () => boolean = () => false,
     leftMs: () => number = () => this.#limits.wallMs,
-  ): Promise<TaskAnswer<K> | undefined> {
+  ): Promise<Kinds[Kind]['answer'] | Unanswered | undefined> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({
         leftMs,
         begin: () => ({ kind, task: make() }),
         // the thread answers a task with the answer of its kind
-        done: (answer) => resolve(answer as TaskAnswer<K> | undefined),
+        done: (answer) => resolve(answer as Kinds[Kind]['answer'] | Unanswered | undefined),
         failed: reject,
         isCalledOff: () => this.#closed || isCalledOff(),
       });

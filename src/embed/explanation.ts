@@ -11,7 +11,7 @@ import {
   outcomeNames,
   type TierName,
   tierName,
-} from '../../runtime/index.ts';
+} from '../runtime/index.ts';
 import type { BlockEvent, BlockHistory, Fate, Miss, RememberedRequest } from './blockHistory.ts';
 
 /**
@@ -52,6 +52,7 @@ export type MissCause =
   | 'behindGap'
   | 'lastToken';
 
+/** Why one block was found or computed. */
 export interface BlockExplanation {
   /** Number in the request, from 0. */
   readonly block: number;
@@ -80,6 +81,7 @@ export interface BlockExplanation {
   readonly usedSince: number | null;
 }
 
+/** Why a request found what it found, block by block. */
 export interface CacheExplanation {
   /** The caller's name of the request; null for tokens that were only looked up. */
   readonly request: string | null;
@@ -180,12 +182,14 @@ export function explainKeys(
       explained.push({ block, key, ...words.missed(miss, block) });
     }
   }
-  const served = explained.filter(({ cause, tier }) => cause === null && tier !== tierName(manager.tiers[0]));
+  const served = explained.filter(
+    ({ cause, tier }) => cause === null && tier !== tierName(manager.inspect.tiers[0]),
+  );
   return {
     request: null,
     sequence: null,
     tenant,
-    atUs: manager.nowUs,
+    atUs: manager.inspect.nowUs,
     blockTokens: naming.blockTokens,
     blocks: explained,
     cost: {
@@ -335,7 +339,7 @@ class Words {
       const policy = this.#manager.config.eviction.policy;
       const why = `evicted from ${tier} at ${at} by ${policy}, ${doings[fate.by] ?? 'by a call'}${forWhom}${rest}`;
       const below = fate.tier + 1;
-      if (below === this.#manager.tiers.length)
+      if (below === this.#manager.inspect.tiers.length)
         return told('evicted', why, this.#whatWouldKeep(usedSince, atLeast));
       const lower = this.#tier(below);
       const remedy = `It did not go down: ${lower} was behind (leavingShare), had no room for it, or its writeBudget was spent.`;
@@ -424,7 +428,7 @@ class Words {
   }
 
   #tier(position: number): TierName {
-    return tierName(this.#manager.tiers[position]);
+    return tierName(this.#manager.inspect.tiers[position]);
   }
 }
 
@@ -473,11 +477,11 @@ export function lifeOf(history: BlockHistory, key: Uint32Array, naming: Naming):
   const position = byTier.findIndex((count) => count > 0);
   return {
     key: keyToHex(key),
-    tier: position === -1 ? null : tierName(manager.tiers[position]),
+    tier: position === -1 ? null : tierName(manager.inspect.tiers[position]),
     events: history.events.map(({ atUs, what, tier, sequence, by }: BlockEvent) => ({
       atUs,
       what,
-      tier: tier === -1 ? null : tierName(manager.tiers[tier]),
+      tier: tier === -1 ? null : tierName(manager.inspect.tiers[tier]),
       sequence: sequence === -1 ? null : sequence,
       request: naming.requestOf(sequence) ?? null,
       by: inputNames.get(by) ?? '',

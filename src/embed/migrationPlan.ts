@@ -7,13 +7,7 @@
  *     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
  */
 
-import {
-  configError,
-  requireFraction,
-  requireInteger,
-  requirePositive,
-  TierKVError,
-} from '../runtime/errors.ts';
+import { configError, renamed, requireFraction, requireInteger, requirePositive } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { Tier } from '../runtime/tier/tier.ts';
 import {
@@ -32,6 +26,7 @@ export interface MigratableBlock extends Used {
   readonly isKept?: boolean;
 }
 
+/** One move that a `KVMigrator` plans. */
 export interface MigrationPlan {
   readonly blockId: number;
   readonly fromTier: Tier;
@@ -146,6 +141,7 @@ function lowerWithRoom(
 
 // The shares of a tier at which blocks move, checked.
 
+/** When a `KVMigrator` moves blocks up and down. */
 export interface MigratorOptions extends ClassifierOptions {
   /** Used share of a tier from which on blocks go down. Default 0.9. */
   readonly downFrom?: number;
@@ -185,8 +181,10 @@ export function thresholdsOf({
   if (!(upBelow <= downTo && downTo < downFrom)) {
     throw configError(
       'downTo',
-      `is ${downTo}, but must lie between upBelow ${upBelow} and downFrom ${downFrom}`,
-      'Set upBelow <= downTo < downFrom, or blocks go up and down in turn.',
+      (name) =>
+        `is ${downTo}, but must lie between ${name('upBelow')} ${upBelow} and ${name('downFrom')} ${downFrom}`,
+      (name) =>
+        `Set ${name('upBelow')} <= ${name('downTo')} < ${name('downFrom')}, or blocks go up and down in turn.`,
     );
   }
   return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
@@ -201,12 +199,7 @@ export function checkMigratorOptions(options: MigratorOptions): void {
     batchBytesOf(options);
     intervalUsOf(options);
   } catch (error) {
-    if (!(error instanceof TierKVError)) throw error;
-    const field = `migration.${error.field}`;
-    throw new TierKVError(error.code, error.message.replace(`${error.field}`, field), {
-      field,
-      cause: error,
-    });
+    throw renamed((field) => `migration.${field}`, error);
   }
 }
 

@@ -23,6 +23,7 @@ import type { KVManager } from '../runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { optionNames, requireFunction, requireOptions, requireText } from '../runtime/options.ts';
 
+/** What a request can reuse. */
 export interface ReuseResult {
   /** Whether anything was found. */
   readonly reused: boolean;
@@ -46,6 +47,7 @@ export interface ReuseStats {
   readonly indexSize: number;
 }
 
+/** What a `CrossRequestKVCache` is made from. */
 export interface ReuseConfig {
   readonly blockTokens: number;
   /** Whether each tenant has keys of its own. Default true. */
@@ -85,6 +87,7 @@ interface Reuse {
   given: number;
 }
 
+/** Finds prefixes that other requests computed, by tenant. */
 export class CrossRequestKVCache {
   readonly #manager: KVManager;
   readonly #config: ReuseConfig;

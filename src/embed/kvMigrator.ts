@@ -9,9 +9,10 @@
  */
 
 import { inputError, TierKVError } from '../runtime/errors.ts';
+import * as is from '../runtime/kinds.ts';
 import type { ManagerListener } from '../runtime/manager/core.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
-import { requireShapes } from '../runtime/options.ts';
+import { checkInputs } from '../runtime/options.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import {
   linkName,
@@ -45,6 +46,7 @@ interface Moving<Block> {
   readonly ended: (result: MigrationResult) => void;
 }
 
+/** Moves cached blocks between tiers by their temperature, beside compute. */
 export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   readonly classifier: HotColdClassifier;
   /** Called when the last move under way has ended. */
@@ -64,7 +66,10 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
 
   /** @throws TKV_CONFIG for shares out of order, or a threshold out of range */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
-    requireShapes({ port, options }, { port: { pressure: 'function' }, options: 'object?' });
+    checkInputs(
+      { port, options },
+      { port: is.fields({ pressure: is.func() }), options: is.optional(is.object()) },
+    );
     this.classifier = new HotColdClassifier(classifierOptionsOf(requireMigratorOptions(options)));
     this.#port = port;
     this.#thresholds = thresholdsOf(options);
@@ -271,7 +276,7 @@ export class BlockMoves {
   readonly #waiting: Map<string, ((end: MoveEnd) => void)[]> = new Map();
 
   constructor(manager: KVManager) {
-    requireShapes({ manager }, { manager: { move: 'function' } });
+    checkInputs({ manager }, { manager: is.fields({ move: is.func() }) });
     this.#manager = manager;
   }
 
@@ -313,7 +318,7 @@ export class BlockMoves {
     this.#waiting.delete(name);
     const success = outcome === Outcome.LOADED;
     const reason = success ? '' : outcomeNames[outcome];
-    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.nowUs });
+    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.inspect.nowUs });
   }
 }
 
@@ -330,11 +335,17 @@ export interface MoveEnd {
   readonly nowUs: number;
 }
 
+/** How full a tier of a manager is: what lies in the room for blocks on their way makes it full, and no fuller. */
+export function pressureOf(manager: KVManager, position: number): number {
+  const { residentBytes, capacityBytes } = manager.inspect.usage(position);
+  return Math.min(1, residentBytes / capacityBytes);
+}
+
 /** An owner of blocks in tiers: a manager, or a pool on one. */
 export interface MigrationPort<Block extends MigratableBlock = MigratableBlock> {
   /** Fastest first. */
   readonly tiers: readonly MigrationTier[];
-  /** Share of the tier at `position` that is in use, from 0 on. */
+  /** Share of what the tier at `position` may hold at rest that is in use, from 0 to 1. */
   pressure(position: number): number;
   /** Blocks of the tier that may be moved, or the part of them worth looking at now. */
   candidates(position: number): readonly Block[];
@@ -342,6 +353,7 @@ export interface MigrationPort<Block extends MigratableBlock = MigratableBlock> 
   move(block: Block, to: Tier, priority: JobPriority, nowUs: number, ended: (end: MoveEnd) => void): void;
 }
 
+/** How one move of a `KVMigrator` ended. */
 export interface MigrationResult {
   readonly success: boolean;
   readonly blockId: number;
@@ -383,7 +395,13 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
 
   /** @param moves gets the ends of moves from the manager's listener */
   constructor(manager: KVManager, moves: BlockMoves) {
-    requireShapes({ manager, moves }, { manager: { cachedBlocks: 'function' }, moves: { move: 'function' } });
+    checkInputs(
+      { manager, moves },
+      {
+        manager: is.fields({ inspect: is.fields({ cachedBlocks: is.func() }) }),
+        moves: is.fields({ move: is.func() }),
+      },
+    );
     this.#manager = manager;
     this.#moves = moves;
     this.tiers = manager.config.tiers.map(({ tier, capacityBytes }) => ({ tier, capacityBytes }));
@@ -391,14 +409,13 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.#manager.usage(position);
-    return residentBytes / capacityBytes;
+    return pressureOf(this.#manager, position);
   }
 
   candidates(position: number): readonly MigratableContent[] {
     const { tier } = this.tiers[position];
     const from = this.#cursors[position];
-    const { blocks, nextSlot } = this.#manager.cachedBlocks(position, from, SLOTS_LOOKED_AT);
+    const { blocks, nextSlot } = this.#manager.inspect.cachedBlocks(position, from, SLOTS_LOOKED_AT);
     this.#cursors[position] = nextSlot;
     return blocks.map(
       ({ content, key, sizeBytes, use, isKept }): MigratableContent => ({
@@ -505,7 +522,7 @@ export function runtimeMigration(
   nowUs: () => number,
   alarm: Alarm,
 ): RuntimeMigration | null {
-  if (options === false || manager.tiers.length === 1) return null;
+  if (options === false || manager.inspect.tiers.length === 1) return null;
   const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs, alarm);

@@ -4,17 +4,19 @@
  */
 
 import path from 'node:path';
-import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
-import { parseWorkloadSpec } from '../../sim/description/readWorkload.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import { inputError } from '../../io/files/inputErrors.ts';
+import { exists, fileLines, firstLine, folderFiles, isFolder, readText } from '../../io/files/inputs.ts';
+import { configError, namedError, nearestName, TierKVError } from '../../runtime/errors.ts';
+import { parseWorkloadSpec } from '../description/readWorkload.ts';
+import type { WorkloadSpec } from '../description/workloadSpec.ts';
 import {
   wekaFields,
   wekaRequests,
   wekaSessionFields,
   wekaSessionRequests,
-} from '../../sim/workload/agentSessions.ts';
-import { benchmarkFields, benchmarkRequests } from '../../sim/workload/benchmarkOutput.ts';
-import { gatewayFields, gatewayRequests } from '../../sim/workload/gatewayTrace.ts';
+} from '../workload/agentSessions.ts';
+import { benchmarkFields, benchmarkRequests } from '../workload/benchmarkOutput.ts';
+import { gatewayFields, gatewayRequests } from '../workload/gatewayTrace.ts';
 import {
   bailianFields,
   bailianRequests,
@@ -24,15 +26,15 @@ import {
   textTraceRequests,
   tokenIdFields,
   tokenIdRequests,
-} from '../../sim/workload/importers.ts';
-import type { Limits } from '../../sim/workload/plan.ts';
-import { requestsOf, type WorkloadRequest } from '../../sim/workload/request.ts';
+} from '../workload/importers.ts';
+import type { Limits } from '../workload/plan.ts';
+import { requestsOf, type WorkloadRequest } from '../workload/request.ts';
 import {
   type ServeGenChunk,
   servegenCohorts,
   servegenLengths,
   servegenWindows,
-} from '../../sim/workload/servegen.ts';
+} from '../workload/servegen.ts';
 import {
   azureColumns,
   azureRequests,
@@ -41,17 +43,10 @@ import {
   type ColumnMapping,
   lengthFileRequests,
   mappedRequests,
-} from '../../sim/workload/tables.ts';
-import { CsvHeader, numbered, splitCsv, TakenColumns, TraceLine } from '../../sim/workload/traceLines.ts';
-import {
-  readTraceHeader,
-  recordedRequests,
-  traceRecords,
-  traceV2Columns,
-} from '../../sim/workload/traceV2.ts';
-import { generateWorkload, type Workload } from '../../sim/workload/workload.ts';
-import { inputError } from './inputErrors.ts';
-import { exists, fileLines, firstLine, folderFiles, isFolder, readText } from './inputs.ts';
+} from '../workload/tables.ts';
+import { CsvHeader, numbered, splitCsv, TakenColumns, TraceLine } from '../workload/traceLines.ts';
+import { readTraceHeader, recordedRequests, traceRecords, traceV2Columns } from '../workload/traceV2.ts';
+import { generateWorkload, type Workload } from '../workload/workload.ts';
 
 export const FORMATS = [
   'spec',
@@ -149,10 +144,10 @@ export function formatOf(file: string): Format {
   }
   if (line.trimStart().startsWith('{')) return jsonFormat(line, file);
   if (line.includes(',')) return csvFormat(line, file);
-  throw new TierKVError(
+  throw namedError(
     'TKV_INPUT',
-    `${file}: no known workload format. Name it with --from: ${FORMATS.join(', ')}`,
-    { path: file },
+    { field: 'format', path: file },
+    (name) => `${name(file)}: no known workload format. Name its ${name('format')}: ${FORMATS.join(', ')}`,
   );
 }
 

@@ -8,15 +8,13 @@ import path from 'node:path';
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { configError } from '../../runtime/errors.ts';
 import { resolveConfig } from '../../runtime/manager/config.ts';
-import { fitHandoffs, type HandoffFit } from '../../serve/handoff/linkFit.ts';
-import type { HandoffEnd } from '../../serve/handoff/receiver.ts';
 import type { HandoffConfig } from '../../sim/cluster/handoffs.ts';
 import { PolicyControlPlane } from '../../sim/control/plane.ts';
 import { newSimulation } from '../../sim/description/deployment.ts';
+import { fitHandoffs, type HandoffFit } from '../../sim/fitting/handoffFit.ts';
 import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
 import type { LatencyModel } from '../../sim/latency/latencyModel.ts';
 import { summarize } from '../../sim/metrics/statistics.ts';
-import { askedRows, sizeOption } from '../replay/sizedTiers.ts';
 import {
   compareHits,
   compareLatencies,
@@ -25,7 +23,7 @@ import {
   type LinkComparison,
   type ParityReport,
   parityChart,
-} from './comparison.ts';
+} from '../../studies/parity/comparison.ts';
 import {
   type ExactReplay,
   type KnownLinks,
@@ -33,9 +31,8 @@ import {
   rehearsalTiers,
   rehearsalTraffic,
   replayExactly,
-} from './links.ts';
-import { RunObserver } from './observer.ts';
-import { type PairRun, runPair, type Side, sides } from './pair.ts';
+} from '../../studies/parity/links.ts';
+import { RunObserver } from '../../studies/parity/observer.ts';
 import {
   engineOf,
   linksOf,
@@ -47,8 +44,11 @@ import {
   servedBy,
   standInConfig,
   stepsOnly,
-} from './run.ts';
-import type { ServedRequest, ServedTraffic } from './traffic.ts';
+} from '../../studies/parity/run.ts';
+import type { ServedRequest, ServedTraffic } from '../../studies/parity/traffic.ts';
+import { askedRows, sizeOption } from '../../studies/replay/sizedTiers.ts';
+import { type PairRun, runPair, type Side, sides } from './pair.ts';
+import type { HandoffEnd } from './receiver.ts';
 
 type BySide<T> = Readonly<Record<Side, T>>;
 

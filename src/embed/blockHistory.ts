@@ -6,8 +6,9 @@
  * The reason of a miss is taken down when the request opens. What happens to the block later changes nothing of it.
  */
 
-import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../../runtime/index.ts';
-import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
+import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */
@@ -148,9 +149,12 @@ export class BlockHistory {
   forgotRequests = 0;
 
   constructor(manager: KVManager, bounds: HistoryBounds) {
-    requireShapes(
+    checkInputs(
       { manager, bounds },
-      { manager: { lookup: 'function' }, bounds: { blocks: 'number', requestBlocks: 'number' } },
+      {
+        manager: is.fields({ lookup: is.func() }),
+        bounds: is.fields({ blocks: is.number(), requestBlocks: is.number() }),
+      },
     );
     requireOptions(bounds, historyBoundsNames, 'bounds');
     this.manager = manager;
@@ -229,7 +233,7 @@ export class BlockHistory {
     const { manager } = this;
     manager.config.tiers.forEach(({ shape }, tier) => {
       for (let slot = 0; slot < shape.slotLimit; slot++) {
-        const content = manager.contentIn(tier, slot);
+        const content = manager.inspect.contentIn(tier, slot);
         if (content !== -1) this.#published(content, tier);
       }
     });
@@ -257,22 +261,22 @@ export class BlockHistory {
         const facts = this.#factsOf(content);
         facts.writer = -1;
         facts.isSealing = facts.copies === 0;
-        facts.owner = manager.contentOwner(content);
-        facts.tokens = manager.contentTokens(content);
+        facts.owner = manager.inspect.contentOwner(content);
+        facts.tokens = manager.inspect.contentTokens(content);
         if (facts.sealedBy === -1) {
           facts.sealedBy = this.#sequence;
-          facts.sealedUs = manager.nowUs;
+          facts.sealedUs = manager.inspect.nowUs;
         }
         this.#used(facts);
         const request = this.#requests.get(this.#sequence);
-        if (request !== undefined) request.sealedUs = manager.nowUs;
+        if (request !== undefined) request.sealedUs = manager.inspect.nowUs;
         this.#tell(content, 'sealed', 0);
       },
       recomputed: (sequence, blocks, from) => {
         this.#requests.get(sequence)?.recomputed.push({ from, to: from + blocks });
       },
       failed: (sequence, block, content, outcome) => {
-        this.#requests.get(sequence)?.failed.push({ block, outcome, atUs: manager.nowUs });
+        this.#requests.get(sequence)?.failed.push({ block, outcome, atUs: manager.inspect.nowUs });
         if (content !== -1) this.#tell(content, `failed to come to block ${block}`, -1);
       },
       closed: (sequence) => this.#closed(sequence),
@@ -314,7 +318,7 @@ export class BlockHistory {
   }
 
   #opened(sequence: number, owner: number, keys: Uint32Array, blocks: number, matched: number): void {
-    const { nowUs } = this.manager;
+    const { nowUs } = this.manager.inspect;
     const misses: Miss[] = [];
     for (let block = matched; block < blocks; block++) {
       const miss = this.missOf(keys, block * 4, block > matched);
@@ -352,7 +356,7 @@ export class BlockHistory {
   #closed(sequence: number): void {
     const request = this.#requests.get(sequence);
     if (request === undefined) return;
-    request.closedUs = this.manager.nowUs;
+    request.closedUs = this.manager.inspect.nowUs;
     for (let block = request.matched; block < request.blocks; block++) {
       const facts = this.#blocks.get(keyText(request.keys, block * 4));
       if (facts?.writer !== sequence) continue;
@@ -366,17 +370,17 @@ export class BlockHistory {
     facts.copies += 256 ** tier;
     facts.leavingFor = -1;
     facts.isSealing = false;
-    facts.owner = this.manager.contentOwner(content);
-    facts.tokens = this.manager.contentTokens(content);
+    facts.owner = this.manager.inspect.contentOwner(content);
+    facts.tokens = this.manager.inspect.contentTokens(content);
   }
 
   #used(facts: BlockFacts): void {
     this.#order.used(facts);
-    facts.lastUseUs = this.manager.nowUs;
+    facts.lastUseUs = this.manager.inspect.nowUs;
   }
 
   #fate(kind: FateKind, tier: number, facts: BlockFacts): Fate {
-    const { nowUs } = this.manager;
+    const { nowUs } = this.manager.inspect;
     const owner = this.#ownerOf.get(this.#sequence) ?? -1;
     const idleUs = facts.lastUse === 0 ? -1 : nowUs - facts.lastUseUs;
     return { kind, atUs: nowUs, tier, by: this.#op, sequence: this.#sequence, owner, idleUs };
@@ -385,7 +389,7 @@ export class BlockHistory {
   #factsOf(content: number): BlockFacts {
     let facts = this.#byContent[content];
     if (facts === undefined) {
-      facts = this.#factsAt(this.manager.contentKey(content), 0);
+      facts = this.#factsAt(this.manager.inspect.contentKey(content), 0);
       this.#byContent[content] = facts;
     }
     return facts;
@@ -441,9 +445,9 @@ export class BlockHistory {
 
   #tell(content: number, what: string, tier: number): void {
     if (this.#followed === undefined || this.#events.length >= EVENTS_MOST) return;
-    if (keyText(this.manager.contentKey(content), 0) !== this.#followed) return;
+    if (keyText(this.manager.inspect.contentKey(content), 0) !== this.#followed) return;
     this.#events.push({
-      atUs: this.manager.nowUs,
+      atUs: this.manager.inspect.nowUs,
       what,
       tier,
       sequence: this.#sequence,

@@ -4,17 +4,18 @@
  */
 
 import path from 'node:path';
+import { exists, namesInFolder, readText as readFileText } from '../../io/files/inputs.ts';
 import { dataFolder } from '../../packageFiles.ts';
 import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
-import { readYaml } from '../../sim/description/fields.ts';
-import { type Coefficients, parseCoefficients } from '../../sim/latency/coefficients.ts';
+import { readYaml } from '../description/fields.ts';
+import { type Coefficients, parseCoefficients } from '../latency/coefficients.ts';
 import {
   type KernelTables,
   parseDecodeTable,
   parseGemmTable,
   parsePrefillTable,
-} from '../../sim/latency/fit/kernelFit.ts';
-import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+} from '../latency/fit/kernelFit.ts';
+import type { LatencyBackend } from '../latency/latencyNames.ts';
 import {
   type Hardware,
   type ModelConfig,
@@ -22,8 +23,7 @@ import {
   parseHardware,
   parseModelConfig,
   requireKnownName,
-} from '../../sim/latency/modelConfig.ts';
-import { exists, namesInFolder, readText as readFileText } from './inputs.ts';
+} from '../latency/modelConfig.ts';
 
 const data: URL = dataFolder();
 
@@ -70,8 +70,14 @@ export function hardwareNames(): readonly string[] {
 }
 
 /**
+ * What a name may lack where only one model that ships starts with it: what the model was tuned for, its release, how many of its
+ * parameters are active. Sizes, families and precisions are no such thing: `glm-4.5` is not `glm-4.5-air`.
+ */
+const lackable = /^(-(instruct|it|hf|chat|base|v0\.\d|\d{4}|a\d+b))+$/;
+
+/**
  * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
- * short where only one model starts with it.
+ * short where only one model starts with it, by what changes no layer.
  * @param assumePlainAttention whether keys about layers that are not known change nothing
  * @throws TKV_CONFIG for another name, and for the path of something else
  */
@@ -91,11 +97,30 @@ export function loadModel(asked: string, assumePlainAttention: boolean = false):
   const known = dataFileNames('models');
   const longer = known.filter((name) => name.startsWith(`${wanted}-`));
   const remedy = "Put its config.json into data/models, or give that file's path.";
-  const name =
-    !known.includes(wanted) && longer.length === 1
-      ? longer[0]
-      : requireKnownName('model', wanted, known, remedy);
+  const isCut =
+    !known.includes(wanted) && longer.length === 1 && lackable.test(longer[0].slice(wanted.length));
+  // a release of a known model may have another context, other layers, another precision: only its config.json says
+  const shorter = known.filter((name) => wanted.startsWith(`${name}-`)).sort((a, b) => b.length - a.length);
+  const release =
+    shorter.length === 0
+      ? ''
+      : `${shorter[0]} is known, and whether this one has its layers and context is not: name ${shorter[0]} where it has. `;
+  const name = isCut ? longer[0] : requireKnownName('model', wanted, known, `${release}${remedy}`);
   return readShipped(`models/${name}.json`, (text, file) => parseModelConfig(text, file, name));
+}
+
+/**
+ * A model whose keys about layers that are not known change nothing, as its user says; undefined where it has no such keys.
+ * @throws as `loadModel`
+ */
+export function loadVouchedModel(asked: string): ModelConfig | undefined {
+  const model = loadModel(asked, true);
+  try {
+    loadModel(asked);
+    return undefined;
+  } catch {
+    return model;
+  }
 }
 
 /** Names have one slash at most, behind the organisation. */
@@ -147,7 +172,7 @@ export function loadCoefficients(
   const shippedName = shippedCoefficients(backend, hardware);
   if (!exists(latencyDataFile(shippedName))) {
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
-    throw namedError('TKV_CONFIG', 'coefficients', (name) => {
+    throw namedError('TKV_CONFIG', { field: 'coefficients' }, (name) => {
       const remedy = `Give a file of tierkv latency fit as ${name('coefficients')}, or choose another ${name('latencyModel')}.`;
       return `there are no coefficients for ${what}. ${remedy}`;
     });
