@@ -160,7 +160,7 @@ export interface TierRow<Options> {
   /** undefined: the tier is off. */
   wish(options: Options): TierWish | undefined;
   /**
-   * Bytes that so many pages take of the tier's size, where headers, padding and indexes count against it too. More pages take
+   * Bytes that this number of pages takes of the tier's size, where headers, padding and indexes count against it too. More pages take
    * more. Default: the pages alone.
    */
   bytesOf?(pages: number, pageBytes: number, unitBytes: readonly number[]): number;

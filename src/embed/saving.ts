@@ -1,7 +1,7 @@
 /**
  * How what is cached gets into the files before a planned end. A save copies, block by block, straight from where each
  * block lies; it moves nothing and gives no room away, so what could not be written is still where it was. Each copy is
- * read back before it counts, and so is what others wrote there before and nobody has read since. All of them are durable
+ * read back before it counts, and so is what others wrote there before and has not been read since. All of them are durable
  * before the call ends well.
  */
 

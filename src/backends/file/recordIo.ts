@@ -494,7 +494,7 @@ export class RecordScan {
   }
 }
 
-/** What the bytes of a record's place hold: a record, whole or not, or why there is none. */
+/** What the bytes of a record's place hold: a record, whole or not, or why it holds no record. */
 export function judgeRecord(
   memory: Uint8Array,
   place: Pick<SlotPlace, 'slot' | 'sizeClass'>,

@@ -130,7 +130,7 @@ export class Pace {
   }
 }
 
-// Whether a tier takes blocks at all. One that refuses several in a row, as a full disk or a lost server does, is no place
+// Whether a tier takes blocks at all. One that refuses several in a row, as a full disk or a lost server does, is not a place
 // for demotion: what is sent there would be lost, and what makes room for it there too. It is tried again with one block
 // after a while, and each time that it refuses this one too, after twice as long.
 
@@ -143,7 +143,7 @@ export class Taker {
   #waitUs = 0;
   #triedAgainAtUs = 0;
 
-  /** Whether a block that nobody asked to be sent may be sent there. */
+  /** Whether a block without a caller that asked for it may be sent there. */
   takes(nowUs: number): boolean {
     return this.#refused < REFUSED_MAX || nowUs >= this.#triedAgainAtUs;
   }

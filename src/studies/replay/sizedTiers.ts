@@ -102,7 +102,7 @@ function bytesTaken(row: AskedRow, blocks: number, blockBytes: number): number {
 /**
  * Blocks that a size comes to, as `parseBlocks`. Of bytes, only blocks count that fit beside what the tier takes for itself.
  * @param option without dashes
- * @returns NaN for what is no size
+ * @returns NaN for what cannot be read as a size
  */
 export function blocksAsked(option: string, text: string, blockBytes: number): number {
   const row = askedRows().find(({ asked: { size } }) => size.option === option);

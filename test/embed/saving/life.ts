@@ -184,7 +184,9 @@ async function savedAs(save: () => Promise<number>): Promise<{ durable: number; 
 async function moveDown(kv: KVRuntime): Promise<number> {
   const target = kv.manager.inspect.tiers.length - 1;
   for (let position = TOP; position < target; position++) {
-    while (kv.manager.evict(position, 256, kv.nowUs()).evicted > 0) await kv.idle();
+    for (let round = 0; round < 8 && kv.manager.evict(position, 256, kv.nowUs()).evicted > 0; round++) {
+      await kv.idle();
+    }
   }
   await kv.stores.durable?.save();
   return kv.manager.inspect.usage(target).slots.ready;
@@ -207,6 +209,14 @@ async function live(plan: LifePlan): Promise<void> {
     return { ...stores, nvme: Object.assign(Object.create(nvme) as typeof nvme, { write }) };
   };
   const kv = await KVRuntime.open({ ...configOf(plan), wrapStores: trusting });
+  const { durable, nvme: files } = kv.stores;
+  if (plan.control === 'trusting' && durable !== undefined) {
+    const save = async (): Promise<never[]> => {
+      await files?.sync();
+      return [];
+    };
+    Object.assign(durable, { save });
+  }
   for (let prompt = 0; prompt < plan.prompts; prompt++) {
     kv.release((await serve(kv, prompt)).sequence);
     await kv.idle();

@@ -221,7 +221,7 @@ describe('loads that fail', () => {
     expect([a.state[0], b.state[0]]).toEqual([Entry.FAILED, Entry.FAILED]);
   });
 
-  it('a demotion that fails loses nothing while nobody needs the room', () => {
+  it('a demotion that fails loses nothing while no other block needs the room', () => {
     const world = new World({ hbm: { capacityBytes: 2 }, ddr: { capacityBytes: 2 } });
     world.cache(1, 2);
     world.manager.evict(0, 1, 0);

@@ -119,7 +119,7 @@ describe.each([
   });
 });
 
-it('what a disk did not write as it said is named once, and found by nobody; the rest stays', async () => {
+it('what a disk did not write as it said is named once, and never found again; the rest stays', async () => {
   const dir = scratchDir();
   let lies = false;
   const wrapFile = (file: DataFile, name: 'blocks' | 'index'): DataFile => ({

@@ -1,6 +1,6 @@
 /**
  * What leaves a tier only because something else could take it: it is gone from there when the tier below has it, and not
- * before. A tier that refuses is no place for demotion, and what it holds stays.
+ * before. A tier that refuses is not a place for demotion, and what it holds stays.
  */
 
 import { describe, expect, it } from 'vitest';
@@ -89,7 +89,7 @@ describe('an evicted block that no tier below takes', () => {
   });
 });
 
-describe('a move that nobody asked for', () => {
+describe('a move without a caller', () => {
   it('takes free room alone, down and up, and asks for its copy to be read back', () => {
     const world = twoBlocks(1);
     for (const id of [3, 4]) world.cache(id);
