@@ -126,17 +126,17 @@ export function observeCommand(): Command {
     tracePaths,
   )
     .requiredOption('--target <url>', 'the server, as http://localhost:8000')
-    .requiredOption('--out <file.jsonl>', 'where a line a request goes')
+    .requiredOption('--out <file.jsonl>', 'output file, a line per request')
     .option('--model <name>', 'model to ask for (default: the first that the server lists)')
     .option('--vocabulary <n>', 'token ids are sent below this (default: 32000)')
-    .option('--num-requests <n>', 'most requests that are sent')
+    .option('--num-requests <n>', 'maximum number of requests')
     .option('--warm-up <n>', 'requests that are sent one by one before, and not recorded')
     .option('--speedup <x>', 'factor by which arrivals are faster (default: 1)')
-    .option('--timeout <time>', 'longest time of a request, as 30s, or in seconds (default: 600)')
+    .option('--timeout <time>', 'request timeout, as 30s, or in seconds (default: 600)')
     .option('--api-key-env <name>', 'environment variable that holds the key of the API')
     .option('--from <format>', 'format of the workload, found out by default')
     .option('--seed <n>', 'random key of a specification')
-    .option('--rate <n>', 'requests a second, for files without times')
+    .option('--rate <n>', 'arrival rate in requests per second, for files without times')
     .addOption(jsonOption())
     .action(run);
 }

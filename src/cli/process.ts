@@ -168,12 +168,12 @@ const inputs = [
 ];
 
 let kept: { readonly folder: TemporaryDirectory; readonly file: string } | undefined;
-/** The command that runs. */
-let running: Command | undefined;
+/** What the command that runs calls fields of the library. */
+const called = new Map<string, string>();
 
 /** Takes `-` in the options and arguments of a command that is about to run. */
 export async function useStandardStreams(command: Command): Promise<void> {
-  running = command;
+  await nameFields(command);
   const dashes = command.options.filter((option) => {
     const name = option.attributeName();
     return command.getOptionValueSource(name) === 'cli' && command.getOptionValue(name) === '-';
@@ -212,17 +212,32 @@ export async function useStandardStreams(command: Command): Promise<void> {
   }
 }
 
+/** Options by the fields that they set: by their own names, and of settings by path and by the last word of the path. */
+export async function nameFields(command: Command): Promise<void> {
+  const { pathOfFlag } = await import('../sim/description/knobs.ts');
+  called.clear();
+  const flags = command.options.filter(({ negate, hidden }) => !negate && !hidden);
+  for (const option of flags) called.set(option.attributeName(), option.long ?? option.flags);
+  for (const { long = '' } of flags) {
+    const path = pathOfFlag(long);
+    if (path === undefined) continue;
+    for (const name of [path, path.slice(path.lastIndexOf('.') + 1)]) {
+      if (!called.has(name)) called.set(name, long);
+    }
+  }
+  // an argument has its own name
+  for (const argument of command.registeredArguments) called.delete(argument.name());
+}
+
 /**
  * The error in the words of the call. A field of the library that an option of the command sets is that option, and the file in
  * which standard input is kept is standard input.
  */
 export function inCallersWords(error: unknown): unknown {
-  const names = new Map<string, string>();
-  for (const option of running?.options ?? []) {
-    if (option.long !== undefined && !option.negate) names.set(option.attributeName(), option.long);
-  }
-  if (kept !== undefined) names.set(kept.file, 'standard input');
-  return renamed((name) => names.get(name), error);
+  return renamed(
+    (name) => (kept !== undefined && name === kept.file ? 'standard input' : called.get(name)),
+    error,
+  );
 }
 
 const maxBytes = 2 ** 32;

@@ -66,7 +66,7 @@ export interface KVRuntimeConfig extends TierOptions {
    */
   readonly leavingShare?: number;
   /**
-   * A file to which the decision log is written: `tierkv replay --inputs` repeats the run from it. Default:
+   * A file to which the decision log is written: `tierkv replay` repeats the run from it. Default:
    * none.
    */
   readonly log?: string;

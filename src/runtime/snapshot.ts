@@ -4,7 +4,8 @@
  * found in words of 32 bits, whatever the elements are, so that one loop over one kind of array does it.
  *
  * A sum over all of it comes first, so that a state in which anything was changed is refused before anything is made
- * of it. What was put back must then pass the object's own audit.
+ * of it. What was put back must then pass the object's own audit. A state that never leaves its process (`takeState`,
+ * `putBackState`) has no sum and no audit, which would take longer than all the rest.
  */
 
 import { digestWords } from './digest.ts';
@@ -88,11 +89,20 @@ export type SavedState = readonly unknown[];
  * @throws TKV_INPUT for an object whose state cannot be saved
  */
 export function saveState(owner: Stateful): SavedState {
+  return sealed(takeState(owner));
+}
+
+/** The object's state without a seal: for `putBackState` of this process alone. */
+export function takeState(owner: Stateful): SavedState {
   requireStateful(owner);
   const saver = new Saver();
   owner.visitState(saver);
-  saver.saved[0] = sealOf(saver.saved, Infinity);
   return saver.saved;
+}
+
+/** The state that `takeState` gave, with its seal. @throws TKV_INPUT for a state that is no plain data */
+export function sealed(state: SavedState): SavedState {
+  return [sealOf(state, Infinity), ...state.slice(1)];
 }
 
 /**
@@ -105,15 +115,20 @@ export function restoreState(owner: Stateful, saved: SavedState): void {
   requireStateful(owner);
   requireArray(saved, 'saved', 'Pass what saveState returned.');
   requireSealed(saved);
-  const restorer = new Restorer(saved);
   try {
-    owner.visitState(restorer);
-    restorer.end();
+    putBackState(owner, saved);
     owner.checkIntegrity?.();
   } catch (error) {
     // what stands in the place of a list or a table fails wherever it is first used
     throw error instanceof TierKVError ? error : mismatch(error);
   }
+}
+
+/** Puts back a state that this process took and that nothing has changed: its seal is not looked at. */
+export function putBackState(owner: Stateful, saved: SavedState): void {
+  const restorer = new Restorer(saved);
+  owner.visitState(restorer);
+  restorer.end();
 }
 
 function requireStateful(owner: Stateful): void {

@@ -7,7 +7,7 @@
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { setTimeout as pause } from 'node:timers/promises';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, namedError, type TierKVError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { TokenReader } from '../sim/workload/tokens.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
@@ -67,10 +67,10 @@ function endpoint(target: string, name: string): URL {
   try {
     url = new URL(target);
   } catch {
-    throw configError('--target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
+    throw configError('target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
   }
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    throw configError('--target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
+    throw configError('target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
   }
   const base = url.pathname.replace(/\/+$/, '').replace(/\/v1$/, '');
   url.pathname = `${base}/v1/${name}`;
@@ -85,11 +85,12 @@ function headersOf({ apiKey }: ObserveOptions): Record<string, string> {
 function failed(target: string, cause: unknown): TierKVError {
   const reason =
     cause instanceof Error ? ((cause.cause as Error | undefined)?.message ?? cause.message) : String(cause);
-  const remedy = 'Start the server, or name its address with --target.';
-  return new TierKVError('TKV_IO', `${target} cannot be reached: ${reason}. ${remedy}`, {
-    cause,
-    field: '--target',
-  });
+  return namedError(
+    'TKV_IO',
+    { field: 'target', cause },
+    (name) =>
+      `${target} cannot be reached: ${reason}. Start the server, or name its address with ${name('target')}.`,
+  );
 }
 
 /** The model that the server serves first. */
@@ -109,7 +110,7 @@ async function servedModel(options: ObserveOptions): Promise<string> {
   const id = (body as { data?: { id?: unknown }[] } | null)?.data?.[0]?.id;
   if (typeof id === 'string') return id;
   throw configError(
-    '--model',
+    'model',
     `is missing, and ${options.target} lists no model`,
     'Name the model that is served.',
   );
@@ -249,11 +250,7 @@ export async function observe(
   const startMs = performance.now();
   for (const request of requests) {
     if (pending.length === maxRequests) {
-      throw configError(
-        '--num-requests',
-        `leaves more than ${maxRequests}`,
-        'Observe a part of the workload.',
-      );
+      throw configError('requests', `leaves more than ${maxRequests}`, 'Observe a part of the workload.');
     }
     firstUs ??= request.arrivalUs;
     // upstream's ids reach beyond small vocabularies: folding keeps equal tokens equal, and so shared prefixes
@@ -292,11 +289,13 @@ export async function observe(
   await Promise.all(pending);
   lines.sort((a, b) => a.arrival_us - b.arrival_us);
   if (lines.length > 0 && lines.every(({ outcome }) => outcome === 'failed')) {
-    throw new TierKVError(
+    throw namedError(
       'TKV_INPUT',
-      `${options.target}: all ${lines.length} requests failed, the first with: ${shownPlain(lines[0].error)}. Mend what it ` +
-        'says: --vocabulary holds ids below the model’s, --model names what is served, prompts fit its context',
-      { field: '--target' },
+      { field: 'target' },
+      (name) =>
+        `${options.target}: all ${lines.length} requests failed, the first with: ${shownPlain(lines[0].error)}. Mend what ` +
+        `it says: ${name('vocabulary')} holds ids below the model’s, ${name('model')} names what is served, prompts fit ` +
+        'its context',
     );
   }
   return { model, lines, latestUs, uncounted };

@@ -92,6 +92,22 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
     },
   ],
   [
+    'flag',
+    {
+      'src/a/x.ts': '// see --tidy-probe\nexport const x = 1;',
+      'src/cli/y.ts': "export const y = '--tidy-probe <n>';",
+    },
+  ],
+  [
+    'flag',
+    {
+      'src/a/x.ts': ['export const x = (n: number) => `give $', '{n} with --tidy-probe.`;'].join(''),
+      'src/cli/y.ts': "export const y = '--tidy-probe';",
+    },
+  ],
+  ['knob-name', { 'src/a/x.ts': 'export const x = { maxNumSeqs: 1 };' }],
+  ['knob-name', { 'src/a/x.ts': "export const x = 'numRequests';" }],
+  [
     'message',
     { 'src/a/x.ts': "export const x = (error: Error) => new Error(error.message.replace('a', 'b'));" },
   ],

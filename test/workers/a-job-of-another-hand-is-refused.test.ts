@@ -72,7 +72,7 @@ describe('a task that is too much for a server', () => {
     expect(() => requireFits(task)).toThrow(
       expect.objectContaining({
         code: 'TKV_INPUT',
-        field: '--workers',
+        field: 'workers',
         message: expect.stringContaining(problem),
       }),
     );
@@ -109,7 +109,7 @@ describe.runIf(hasRedis)('with a server', () => {
       };
       await expect(runner.run('point', long)).rejects.toMatchObject({
         code: 'TKV_INPUT',
-        field: '--workers',
+        field: 'workers',
       });
       const [point] = await runPoints(points, runner);
       expect(hasRun(point)).toBe(true);

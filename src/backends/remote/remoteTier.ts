@@ -50,7 +50,7 @@ export const remoteTier: TierRow<RemoteOptions> = {
   canBeTop: false,
   isShared: true,
   asked: {
-    size: { option: 'remote-blocks', about: 'with --remote: its blocks to keep in mind' },
+    size: { option: 'remote-blocks', about: 'blocks of the server to keep in mind' },
     place: {
       option: 'remote',
       about: 'a Valkey or Redis below the other tiers, which runs share',

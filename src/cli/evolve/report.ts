@@ -252,7 +252,7 @@ export function archiveChart({ archive }: SearchState): VegaLiteSpec {
   };
 }
 
-/** All bundles in the plane of the first two objectives; the population that NSGA-II keeps stands out. */
+/** All bundles in the plane of the first two objectives; bundles that no other one dominates stand out. */
 export function frontChart({ individuals, front, objectiveNames }: SearchState): VegaLiteSpec {
   const kept = new Set(front);
   const values = individuals
@@ -260,7 +260,7 @@ export function frontChart({ individuals, front, objectiveNames }: SearchState):
     .map(({ id, objectives, origin }) => ({
       x: Math.max(LOWEST, objectives[0] ?? 0),
       y: Math.max(LOWEST, objectives[1] ?? 0),
-      kept: kept.has(id) ? 'Pareto population' : origin === 'preset' ? 'preset' : 'others',
+      kept: kept.has(id) ? 'Pareto front' : origin === 'preset' ? 'preset' : 'others',
     }));
   return {
     $schema: schema,

@@ -53,9 +53,11 @@ export function unpacksTooLarge(path: string): TierKVError {
   return inputError(path, problem, 'Unpack it to a file and name that file.');
 }
 
-/** The system's word on why it refused: the path behind it is left out, since the message names it anyway. */
+/** The system's word on why it refused: the call and the path behind it are left out, since the message names them anyway. */
 export function systemReason(cause: unknown): string {
-  return cause instanceof Error ? cause.message.split(', ')[0] : String(cause);
+  if (!(cause instanceof Error)) return String(cause);
+  const { syscall } = cause as { readonly syscall?: unknown };
+  return typeof syscall === 'string' ? cause.message.split(`, ${syscall}`)[0] : cause.message;
 }
 
 export function unreadable(file: string, cause: unknown): TierKVError {

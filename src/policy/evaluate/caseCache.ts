@@ -61,7 +61,7 @@ export class CaseCache {
     this.#folder = folder;
     this.#engine = engine;
     this.#say = say;
-    if (folder !== undefined) makeDirectory(folder, '--cache');
+    if (folder !== undefined) makeDirectory(folder, 'cache');
   }
 
   /** @param contents files that several keys read once. Default: all are read again */

@@ -53,7 +53,7 @@ export function readPayload(text: string): unknown {
     // a server has no say in what stands there, and neither have we
     const problem = 'the server holds a task or a result that no tierkv wrote';
     throw new TierKVError('TKV_INPUT', `${problem}. Use a server or a database of its own.`, {
-      field: '--workers',
+      field: 'workers',
       cause,
     });
   }

@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 import type { Queue } from 'bullmq';
 import { FileContents } from '../../io/files/inputs.ts';
 import type { PoolLimits, TaskRunner, Unanswered } from '../../io/workerPool.ts';
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 import { answerBytes, readAnswer } from './answers.ts';
 import { pathOf, type RemoteJob, requireFits, type TravellingTask, travelling } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
@@ -73,7 +73,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
    * @throws TKV_CONFIG, TKV_IO as `CaseServer.open`; TKV_MISMATCH where all workers have another version
    */
   static async open(url: string, limits: PoolLimits, say: (line: string) => void): Promise<RemoteRunner> {
-    const field = '--workers';
+    const field = 'workers';
     const { Queue } = await loadQueue(field);
     const server: CaseServer = await CaseServer.open(url, field, (isThere) =>
       say(
@@ -88,7 +88,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
         const versions = [...new Set(other.map(identityText))].join(', ');
         const problem = `all workers of ${server.shown} are ${versions}, and this is ${identityText(ownIdentity())}`;
         const remedy = 'Start workers of the same version and Node, or run this with theirs.';
-        throw new TierKVError('TKV_MISMATCH', `${field}: ${problem}. ${remedy}`, { field });
+        throw namedError('TKV_MISMATCH', { field }, (name) => `${name(field)}: ${problem}. ${remedy}`);
       }
       const queue = new Queue(server.queueName, { connection: server.redis, prefix: server.prefix });
       queue.on('error', () => {}); // the server tells it
@@ -161,7 +161,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
         await this.#send();
       } catch (error) {
         if (this.#closed) return;
-        const told = error instanceof TierKVError ? error : this.#server.refusal(error, '--workers');
+        const told = error instanceof TierKVError ? error : this.#server.refusal(error, 'workers');
         if (told !== undefined) this.#fail(told);
         // else the server went away between two commands; the next round finds out what is left
       }

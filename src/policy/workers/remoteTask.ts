@@ -8,7 +8,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import * as v from 'valibot';
 import { type FileContents, filesReadBy } from '../../io/files/inputs.ts';
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 import { openWorkload } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { deployedPaths, type Path } from '../../sim/description/knobs.ts';
@@ -82,13 +82,18 @@ export function readJob(data: unknown): RemoteJob {
 
 /** @throws TKV_INPUT for a task that is too much for a server */
 export function requireFits({ task, trace }: TravellingTask): void {
-  const field = '--workers';
-  const remedy = 'Run it on threads of this machine: --workers with a number.';
+  const tooMuch = (problem: string): TierKVError =>
+    namedError(
+      'TKV_INPUT',
+      { field: 'workers' },
+      (name) =>
+        `${name('workers')}: ${problem}. Run it on threads of this machine: ${name('workers')} with a number.`,
+    );
   const bytes = Buffer.byteLength(task);
   if (bytes > TASK_BYTES_MOST) {
     const limit = `${TASK_BYTES_MOST / 2 ** 20} MiB`;
     const problem = `a case has ${(bytes / 2 ** 20).toFixed(1)} MiB as text, and a server is given ${limit} at most`;
-    throw new TierKVError('TKV_INPUT', `${field}: ${problem}. ${remedy}`, { field });
+    throw tooMuch(problem);
   }
   const files = trace?.files ?? [];
   const long = files.some(([name]) => name.length > NAME_LETTERS_MOST);
@@ -96,7 +101,7 @@ export function requireFits({ task, trace }: TravellingTask): void {
   const problem = long
     ? `a file of the trace has a name of more than ${NAME_LETTERS_MOST} letters`
     : `the trace has ${files.length} files, and a server is given ${FILES_MOST} at most`;
-  throw new TierKVError('TKV_INPUT', `${field}: ${problem}. ${remedy}`, { field });
+  throw tooMuch(problem);
 }
 
 /** Settings that a plan has done with: paths of files among them, which differ from machine to machine. */

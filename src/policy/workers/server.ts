@@ -17,7 +17,7 @@ import path from 'node:path';
 import type { Redis } from 'ioredis';
 import * as v from 'valibot';
 import { packageVersion } from '../../packageFiles.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
 import { engineName, programHash } from '../evaluate/caseCache.ts';
 
 /** Of results, in seconds: a week, in which a search may be repeated or gone on with. */
@@ -115,8 +115,12 @@ async function optional<T>(load: () => Promise<T>, name: string, field: string):
   try {
     return await load();
   } catch (cause) {
-    const message = `${field} with a server needs the package ${name}, which is not installed. Install it: npm install bullmq ioredis`;
-    throw new TierKVError('TKV_CONFIG', message, { field, cause });
+    throw namedError(
+      'TKV_CONFIG',
+      { field, cause },
+      (called) =>
+        `${called(field)} with a server needs the package ${name}, which is not installed. Install it: npm install bullmq ioredis`,
+    );
   }
 }
 
@@ -128,7 +132,7 @@ export function loadQueue(field: string): Promise<typeof import('bullmq')> {
 function connectError(error: Error, isConnected: boolean, shown: string, field: string): TierKVError {
   const text = error.message;
   const say = (problem: string, remedy: string): TierKVError =>
-    new TierKVError('TKV_IO', `${field}: ${shown} ${problem}. ${remedy}`, { field, cause: error });
+    namedError('TKV_IO', { field, cause: error }, (name) => `${name(field)}: ${shown} ${problem}. ${remedy}`);
   if (/WRONGPASS|NOAUTH|invalid (username-)?password|AUTH/i.test(text)) {
     return say(
       `refused the password (${text})`,
@@ -213,10 +217,11 @@ export class CaseServer {
       : 'Look at its configuration.';
     // of a script it says where in the script
     const [, said] = /^(.*?)\.?(?: script: .*)?$/s.exec(error.message) as RegExpExecArray;
-    return new TierKVError('TKV_IO', `${field}: ${this.shown} refuses: ${said}. ${remedy}`, {
-      field,
-      cause: error,
-    });
+    return namedError(
+      'TKV_IO',
+      { field, cause: error },
+      (name) => `${name(field)}: ${this.shown} refuses: ${said}. ${remedy}`,
+    );
   }
 
   get isThere(): boolean {
@@ -400,9 +405,11 @@ async function probe(redis: Redis, shown: string, field: string): Promise<void> 
     }
     if (Number(version[1]) < 6 || (version[1] === '6' && Number(version[2]) < 2)) {
       const problem = `is Redis ${version[1]}.${version[2]}, and the queue needs 6.2`;
-      throw new TierKVError('TKV_MISMATCH', `${field}: ${shown} ${problem}. Install a newer server.`, {
-        field,
-      });
+      throw namedError(
+        'TKV_MISMATCH',
+        { field },
+        (name) => `${name(field)}: ${shown} ${problem}. Install a newer server.`,
+      );
     }
   } catch (error) {
     if (error instanceof TierKVError) throw error;

@@ -189,7 +189,7 @@ export class AnswerMeter {
     else if (object === 'error' || type === 'error' || isFailed) this.#failed(body);
     else if (typeof body.error_code === 'number' && body.error_code !== 0) this.#failed(body);
     for (const [i, choice] of said.entries()) this.#choice(choice, i);
-    this.#count(body.usage);
+    this.#count(body.usage ?? body.message?.usage ?? response?.usage);
     return said.some(hasContent);
   }
 
@@ -209,15 +209,26 @@ export class AnswerMeter {
     this.#failure ??= { message: messageIn(error), status: statusIn(error) };
   }
 
+  /** Counts by the names of both vendors. Anthropic counts what it found apart, and says each number in an event of its own. */
   #count(usage: Readonly<Record<string, unknown>> | null | undefined): void {
     if (typeof usage !== 'object' || usage === null) return;
-    const count = (value: unknown, otherwise: number): number =>
-      typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : otherwise;
-    const details = usage.prompt_tokens_details as { cached_tokens?: unknown } | null | undefined;
+    const isCount = (value: unknown): value is number =>
+      Number.isSafeInteger(value) && (value as number) >= 0;
+    const count = (values: readonly unknown[], otherwise: number): number =>
+      values.find(isCount) ?? otherwise;
+    const details = (usage.prompt_tokens_details ?? usage.input_tokens_details) as
+      | { cached_tokens?: unknown }
+      | null
+      | undefined;
+    const { cache_read_input_tokens: read, cache_creation_input_tokens: written } = usage;
+    const input = isCount(usage.input_tokens)
+      ? usage.input_tokens + count([read], 0) + count([written], 0)
+      : undefined;
+    const { prompt = -1, cached = -1 } = this.#usage ?? {};
     this.#usage = {
-      completion: count(usage.completion_tokens, this.#events),
-      prompt: count(usage.prompt_tokens, -1),
-      cached: count(details?.cached_tokens, -1),
+      completion: count([usage.completion_tokens, usage.output_tokens], this.#events),
+      prompt: count([usage.prompt_tokens, input], prompt),
+      cached: count([details?.cached_tokens, read], cached),
     };
   }
 }
@@ -231,7 +242,12 @@ interface AnswerBody {
   readonly object?: unknown;
   readonly type?: unknown;
   readonly status?: unknown;
-  readonly response?: { readonly status?: unknown } | null;
+  readonly response?: {
+    readonly status?: unknown;
+    readonly usage?: Readonly<Record<string, unknown>> | null;
+  } | null;
+  /** Of Anthropic's first event. */
+  readonly message?: { readonly usage?: Readonly<Record<string, unknown>> | null } | null;
 }
 
 function jsonOf(text: string): unknown {

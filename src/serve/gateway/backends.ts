@@ -68,7 +68,7 @@ export class BackendPool {
   /** @throws TKV_CONFIG with the backend at fault */
   constructor(backends: readonly BackendConfig[], config: PollConfig, tell: Tell) {
     if (backends.length === 0)
-      throw configError('backends', 'has no address', 'Name one: --backend http://host:port.');
+      throw configError('backends', 'has no address', 'Name one, as http://host:port.');
     this.backends = backends.map((each) => new Backend(each));
     const ids = this.backends.map(({ id }) => id);
     const twice = ids.find((id, i) => ids.indexOf(id) !== i);

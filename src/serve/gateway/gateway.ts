@@ -35,7 +35,7 @@ import { type TracedRequest, traceLine } from './trace.ts';
 
 const saltsMissed =
   'servers name all their blocks by a salt, as where they keep tenants apart, and requests name none: no prompt finds a ' +
-  'block of KV events. Give --tenants FILE with the API keys of the tenants, or let clients send cache_salt';
+  'block of KV events. Give the API keys of the tenants (tenants), or let clients send cache_salt';
 
 /** Reasons for the end of an answer that are counted by name: a server may make up any number. */
 const UNKNOWN_ENDS_MOST = 16;
@@ -324,7 +324,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     }
     if (this.wantsKeys && this.cutter.salts.areUnknown) {
       notes.push(
-        'tenants are taken to share blocks until KV events say otherwise: give --tenants-apart where servers keep them apart',
+        'tenants are taken to share blocks until KV events say otherwise: say tenantsApart where servers keep them apart',
       );
     }
     if (this.cutter.salts.areMissed) notes.push(saltsMissed);

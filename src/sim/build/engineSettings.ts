@@ -324,7 +324,7 @@ function modelTokens(deployment: Deployment, { model }: EngineHardware, capacity
 }
 
 // The file of `tiers.sharedTier`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
-// `tierkv calibrate --remote` writes.
+// `tierkv calibrate` writes of a server.
 
 /** Most blocks of the shared tier that an instance remembers. */
 const SHARED_BLOCKS_MAX = 2 ** 20;

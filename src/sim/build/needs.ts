@@ -9,7 +9,7 @@ import { admissionPolicies } from '../control/admission.ts';
 import type { ControlConfig } from '../control/controlPlane.ts';
 import { gateways } from '../control/flowControl.ts';
 import { routingPolicies } from '../control/routing/routing.ts';
-import { outputRows } from '../description/knobs/beside.ts';
+import { outputRows, unwritten } from '../description/knobs/beside.ts';
 import { flagOf, keysOf, knobs, type NeedName, type Path } from '../description/knobs.ts';
 import { outputFlag, type ReadWords } from '../description/readers.ts';
 import {
@@ -77,7 +77,7 @@ const readsReports = (run: DeploymentRun): boolean =>
 
 const orNot = (text: string): string => `${text}, or leave it out.`;
 
-const needs: Readonly<Record<NeedName, Need>> = {
+export const needs: Readonly<Record<NeedName, Need>> = {
   gateway: {
     acts: ({ control }) => control.gateway !== null,
     lacks: () => 'is of the gateway queue, and this run has none',
@@ -336,7 +336,9 @@ function refuseIdleKeys({
  * @throws TKV_CONFIG with the first of them that was given
  */
 export function refuseOutputs(options: ReadWords['options'], what: string, remedy: string): void {
-  const written = outputRows.map(([flags]) => flags.split(' ')[0]).filter((flag) => flag !== '--log');
+  const written = outputRows
+    .map(([flags]) => flags.split(' ')[0])
+    .filter((flag) => !unwritten.includes(flag));
   const targets = (['targets.ttftMs', 'targets.itlMs', 'targets.e2eMs'] as const).map(flagOf);
   const [flag] = options.find(([given]) => written.includes(given) || targets.includes(given)) ?? [];
   if (flag === undefined) return;

@@ -220,7 +220,7 @@ function jsonFormat(line: string, file: string): Format {
   if (whole.length === 1) return whole[0][0];
   const names = whole.map(([format]) => format).join(' and ');
   if (whole.length > 1) {
-    throw at.error('', `has the fields of ${names}`, 'Name the format with --from');
+    throw at.error('', `has the fields of ${names}`, (name) => `Name the format with ${name('format')}`);
   }
   const share = ([, fields]: (typeof jsonFields)[number]): number =>
     fields.filter((field) => field in row).length / fields.length;

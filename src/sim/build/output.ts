@@ -132,7 +132,7 @@ export function simulationChart(
 
 //  A simulation's requests as files: rows with every time that is known, TraceV2, and upstream's results.
 
-/** One row of `--requests`. Times are in microseconds, and null where the event did not happen. */
+/** One row of the file of requests. Times are in microseconds, and null where the event did not happen. */
 interface RequestRecord {
   readonly id: string;
   readonly status: string;
@@ -286,7 +286,7 @@ export interface SummaryInput {
   readonly hasTargets: boolean;
   /** Whether ratios of a cluster are means over instances, as upstream forms them. */
   readonly asUpstream: boolean;
-  /** Summary of the decisions; undefined unless `--summarize-trace` asks for it. */
+  /** Summary of the decisions; undefined unless it is asked for. */
   readonly decisions: DecisionSummary | undefined;
   /** Of each pool that scales. */
   readonly scaling: readonly ScalingOf[];

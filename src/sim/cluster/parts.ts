@@ -175,7 +175,7 @@ export interface SimulationObserver {
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;
-  /** A block has come from one tier of the instance to another. Moves that began before somebody watched are left out. */
+  /** A block has come from one tier of the instance to another. Moves that began before the observer was there are left out. */
   moved?(instance: number, move: BlockMove): void;
   /** An autoscaler changes the number of replicas. */
   scaled?(change: ScaleChange): void;

@@ -127,7 +127,7 @@ export function readWords(args: readonly string[]): ReadWords {
 
 function unknownOption(flag: string): Error {
   const near = nearestName(flag, [...takesValue.keys()]);
-  const remedy = near === undefined ? 'See tierkv simulate --help.' : `Did you mean ${near}?`;
+  const remedy = near === undefined ? 'Help of tierkv simulate lists all.' : `Did you mean ${near}?`;
   return configError(flag, 'is an unknown option', remedy);
 }
 
@@ -182,7 +182,7 @@ export function asked(options: ReadWords['options'], workload: string | undefine
   return { deployment: checkDescribed(withWorkload(fromOptions(options), workload)), outputs };
 }
 
-/** The name of an output: of `--metrics-path <file>` it is `metricsPath`. */
+/** The name of an output: its option in camel case. */
 function outputName(flags: string): string {
   const [flag] = flags.split(' ');
   return flag.slice(2).replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());

@@ -4,6 +4,7 @@
  * attend plainly. Keys that speak of anything else are not looked at.
  */
 
+import type { Said } from '../../runtime/errors.ts';
 import type { SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 
@@ -70,9 +71,9 @@ interface WholeConfig {
 /** The key by which a file says it, where a command has no option for it. */
 export const assumeKey = 'assume_plain_attention';
 
-const remedy =
+const remedy: Said = (name) =>
   'Where every layer keeps keys and values of every token as usual, ' +
-  `write "${assumeKey}": true into the file (simulate: --assume-plain-attention)`;
+  `write "${assumeKey}": true into the file, or give ${name('assumePlainAttention')}`;
 
 /** Whether a value says nothing: null, false, 0, an empty text, list or mapping. */
 function isSilent(node: SpecNode, key: string): boolean {

@@ -4,7 +4,7 @@
  * percentiles are exact.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, type TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
@@ -176,10 +176,12 @@ export class WorkloadDigest {
 const maxRemembered: number = 2 ** 22;
 
 function tooMuch(what: string): TierKVError {
-  return new TierKVError(
+  return namedError(
     'TKV_CAPACITY',
-    `the workload has more than ${what}, the most that is summarized. Look at a part of it ` +
-      `(--num-requests, --horizon)`,
+    {},
+    (name) =>
+      `the workload has more than ${what}, the most that is summarized. Look at a part of it ` +
+      `(${name('workload.requests')}, ${name('horizonUs')})`,
   );
 }
 

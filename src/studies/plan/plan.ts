@@ -88,7 +88,7 @@ export interface PlanAnswer {
   readonly excluded: readonly ExcludedMachine[];
   /** Sentences about the limits of the answer. */
   readonly notes: readonly string[];
-  /** The deployment as a file for `tierkv simulate --deployment`; of the closest where no choice was found. */
+  /** The deployment as a file for `tierkv simulate`; of the closest where no choice was found. */
   readonly deploymentFile: string | undefined;
   /** Arguments of `tierkv simulate` that run the deployment without a file; undefined where options cannot describe it. */
   readonly simulateWords: string | undefined;

@@ -1,5 +1,5 @@
 /**
- * What a replay found: the object that `--json` writes and the table shows. Counts are exact and come from the decisions;
+ * What a replay found: the object that is written as JSON and the table shows. Counts are exact and come from the decisions;
  * rates come from the clock and differ from run to run. `hitDigest` and `decisionDigest` are equal for equal decisions,
  * whatever moved the bytes.
  */
@@ -34,7 +34,7 @@ export interface ReplayReport {
   readonly driver: 'real' | 'modeled';
   /** The eviction policy. */
   readonly policy: string;
-  /** Malformed trace lines left out (`--skip-bad`). */
+  /** Malformed trace lines left out. */
   readonly skippedLines: number;
   /** What each configured tier's store really got, fastest first: `TierStore.describe()` by tier name. */
   readonly tiers: { readonly [tier: string]: Readonly<Record<string, string | number | boolean>> };

@@ -136,12 +136,12 @@ export function requireHoldable(tiers: readonly SizedTier[], blockBytes: number)
     throw configError(
       option,
       problem,
-      `Lower ${option}; larger blocks (--block-bytes) hold as much in fewer.`,
+      (called) => `Lower ${option}; larger blocks (${called('blockBytes')}) hold as much in fewer.`,
     );
   }
   if (blocks * blockBytes > Number.MAX_SAFE_INTEGER) {
     const problem = `makes ${blocks} blocks of ${blockBytes} bytes, more than can be addressed`;
-    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+    throw configError(option, problem, (called) => `Lower ${option} or ${called('blockBytes')}.`);
   }
 }
 
@@ -160,7 +160,7 @@ export function requireRoom(tiers: readonly SizedTier[], blockBytes: number): vo
       if (taken <= bytes) return;
       const option = sizeOption(name);
       const problem = `asks for ${formatBytes(taken)}, and ${where} ${formatBytes(bytes)}`;
-      throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+      throw configError(option, problem, (called) => `Lower ${option} or ${called('blockBytes')}.`);
     };
     if (row.isHostMemory === true) require(os.totalmem(), 'this machine has a memory of');
     if (row.asked.place?.isDirectory !== true) continue;

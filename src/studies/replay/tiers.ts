@@ -70,7 +70,7 @@ export function replaySizes(options: ReplayOptions, survey: TraceSurvey): Replay
   const largest = Math.max(...blocks);
   if ((largest + survey.longestRequest + window) * blockBytes > Number.MAX_SAFE_INTEGER) {
     const problem = `is ${blockBytes}, and tiers of ${largest} such blocks cannot be addressed`;
-    throw configError('--block-bytes', problem, 'Lower it.');
+    throw configError('blockBytes', problem, 'Lower it.');
   }
   const isShared = sharesOf(options);
   const sizes = tiers.map(({ name }, i): [string, TierSize] => {

@@ -41,7 +41,7 @@ export interface StubbornReport {
   readonly beside: number;
 }
 
-/** Connections that a port has taken: libuv takes one a turn of the loop, so that of thousands some wait for theirs. */
+/** Connections that a port has taken: libuv takes one a turn of the loop, so some of thousands wait for theirs. */
 class TakenConnections implements Disposable {
   taken = 0;
   /** When each one was taken that is open, in milliseconds of the process. */

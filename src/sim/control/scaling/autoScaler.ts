@@ -210,7 +210,7 @@ export class AutoScaler implements Stateful {
 // The life of the replicas of one deployment configuration. It makes no events itself: every call says what
 // is to come, and when; the cluster schedules it and calls back.
 //
-//     ordered --decision delay--> PROVISIONING --provisioning--> LOADING --model load--> READY
+//     ordered --decision delay--> PROVISIONING --provisioning--> LOADING --loaded--> READY
 //     there from the start ------------------ cold ------------> LOADING, or READY and warm at once
 //     READY (slower while the warm-up lasts) --scaled down--> DRAINING --empty, or time is up--> TERMINATED
 //
