@@ -51,7 +51,7 @@ export interface IoContext {
   readonly verifyReads: boolean;
   /** Draws the number of the next record written. */
   nextSequence(): number;
-  /** What to keep with the record of the block with this key, in whole words; empty for nothing. */
+  /** Note to keep with the record of the block with this key, in whole words; empty without one. */
   noteOf(key: Uint32Array, record: FileRecordShape): Uint8Array;
   /** Number of the record last written into the slot, 0 if unknown. */
   sequenceOf(slot: number): number;
@@ -279,7 +279,7 @@ export interface SlotRequest {
   readonly end: (result: StoreResult) => void;
   /** Whether the bytes go through staging memory, since direct I/O cannot reach the item's own. */
   staged: boolean;
-  /** Of a read: it compares what was just written there with the item, and keeps the bytes to itself. */
+  /** For a read: it compares what was just written there with the item, and keeps the bytes to itself. */
   readonly isReadBack?: boolean;
   /** Of a write: its record was read back. */
   readonly wasReadBack?: boolean;
@@ -494,7 +494,7 @@ export class RecordScan {
   }
 }
 
-/** What the bytes of a record's place hold: a record, whole or not, or why it holds no record. */
+/** The record in the bytes of its place, whole or not, or why they hold no record. */
 export function judgeRecord(
   memory: Uint8Array,
   place: Pick<SlotPlace, 'slot' | 'sizeClass'>,

@@ -71,12 +71,12 @@ export function tierFieldOptions(): Readonly<Record<string, string>> {
   );
 }
 
-/** What stores are opened with whose size a manager's configuration says. */
+/** Options of stores whose size a manager's configuration says. */
 export function placesOf(tiers: readonly SizedTier[]): TierOptions {
   return optionsOf(tiers, () => 0);
 }
 
-/** What a runtime is opened with, so that each tier has its number of blocks, whatever they take there beside their bytes. */
+/** Options of a runtime in which each tier has its number of blocks, whatever they take there beside their bytes. */
 export function tierOptionsOf(tiers: readonly SizedTier<number>[], blockBytes: number): TierOptions {
   return optionsOf(tiers, (row, { blocks }) => bytesTaken(row, blocks, blockBytes));
 }
