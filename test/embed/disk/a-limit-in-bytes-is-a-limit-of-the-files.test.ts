@@ -10,10 +10,11 @@ import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import { nvmeTier } from '../../../src/backends/file/fileTier.ts';
 import { roomWithin } from '../../../src/backends/tierRow.ts';
 
-import { KVRuntime, kvLayout, TieredKVStorage } from '../../../src/index.ts';
+import { KVRuntime, kvLayout } from '../../../src/index.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { blocksAsked, tierOptionsOf } from '../../../src/studies/replay/sizedTiers.ts';
 import { patternItem, SeededRandom } from '../../../src/testing/index.ts';
+import { TieredKVStorage } from '../../../src/views/index.ts';
 import { testAdapter } from '../../adapter.ts';
 import { scratchDir } from '../../backends/file/scratch.ts';
 
