@@ -79,7 +79,7 @@ async function whole(log: string, limits: Readonly<Record<string, number>>): Pro
   return (access) => logDashboard(frames, { ...access, limits });
 }
 
-/** By link, in bytes a second. */
+/** Limits by link, in bytes a second. */
 async function limitsIn(file: string): Promise<Record<string, number>> {
   const { readText } = await import('../io/files/inputs.ts');
   const { parseLinkCalibration } = await import('../sim/latency/capacity.ts');

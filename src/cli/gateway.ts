@@ -320,7 +320,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
   };
 }
 
-/** What is said of servers, by the server. */
+/** Values of an option that names servers, by server. */
 function endpointsOf(option: string, texts: readonly string[], ids: readonly string[]): Map<string, string> {
   const endpoints = new Map<string, string>();
   for (const text of texts) {

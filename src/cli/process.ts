@@ -86,10 +86,7 @@ const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** A signal so soon after the first is the same one: a terminal sends Ctrl+C to npm too, and npm passes it on. */
 const ECHO_MS = 500;
 
-/**
- * What `signal.reason` is after a stop. The process then ends with 128 + the signal's number, as shells
- * expect.
- */
+/** The `signal.reason` after a stop. The process then ends with 128 + the signal's number, as shells expect. */
 export class Interrupted extends Error {
   override readonly name: string = 'Interrupted';
   readonly exitCode: number;
@@ -168,7 +165,7 @@ const inputs = [
 ];
 
 let kept: { readonly folder: TemporaryDirectory; readonly file: string } | undefined;
-/** What the command that runs calls fields of the library. */
+/** Names of the library's fields as options of the running command. */
 const called = new Map<string, string>();
 
 /** Takes `-` in the options and arguments of a command that is about to run. */

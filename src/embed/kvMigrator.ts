@@ -326,7 +326,7 @@ function nameOf(position: number, key: Uint32Array): string {
   return `${position} ${key.join(' ')}`;
 }
 
-// What a migrator works on, and what it reports of its moves.
+// The owners of blocks that a migrator works on, and its reports of moves.
 
 export interface MoveEnd {
   readonly success: boolean;
@@ -509,7 +509,7 @@ export class MigrationLoop<Block extends MigratableBlock> {
 
 export interface RuntimeMigration {
   readonly migrator: KVMigrator<MigratableContent>;
-  /** What the manager's loop has to tell it. */
+  /** Takes the news of the manager's loop. */
   readonly listener: ManagerListener;
   stop(): void;
 }

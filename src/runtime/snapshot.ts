@@ -16,7 +16,7 @@ interface Packed<T extends TypedArray = TypedArray> {
   readonly head: T;
   /** Every element behind the head. */
   readonly tail: number;
-  /** Of the whole. */
+  /** Elements of the whole array. */
   readonly length: number;
 }
 
@@ -32,7 +32,7 @@ const kinds = [
   Uint8Array,
 ] as const;
 
-/** What makes arrays of this kind. */
+/** The constructor of arrays of this kind. */
 export function kindOf(array: TypedArray): new (length: number) => TypedArray {
   const kind = kinds.find((each) => array instanceof each);
   invariant(kind !== undefined, 'state is in arrays of numbers');
@@ -145,7 +145,7 @@ function isShown(value: unknown): value is number | boolean | TypedArray {
 // change of one word always changes it; two changes are missed once in 2^64. It guards against faults, not forgers.
 
 interface Seal {
-  /** Of what is written down, and how: another one is another tierkv's. */
+  /** Number of the saved form; a state with another number was written by another tierkv. */
   readonly form: number;
   /** Values in the lists and objects of the state. Reading stops where there are more. */
   readonly values: number;

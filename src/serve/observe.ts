@@ -14,13 +14,13 @@ import { shownPlain } from '../sim/workload/traceLines.ts';
 import { AnswerMeter } from './gateway/answerMeter.ts';
 
 export interface ObserveOptions {
-  /** Of the server: `http://localhost:8000`, with or without `/v1`. */
+  /** Address of the server: `http://localhost:8000`, with or without `/v1`. */
   readonly target: string;
   /** Name of the model; the first that the server lists unless set. */
   readonly model?: string;
   /** Token ids are sent from 0 to this. */
   readonly vocabulary: number;
-  /** By how much arrivals are faster than in the workload. */
+  /** Factor by which arrivals are faster than in the workload. */
   readonly speedup: number;
   /** Longest time of a request. */
   readonly timeoutMs: number;
@@ -44,7 +44,7 @@ interface ObservedLine {
   readonly model: string;
   readonly session: string;
   readonly outcome: 'completed' | 'failed';
-  /** What the server answered, or what the connection came to; '' where all went well. */
+  /** The error of the server or the connection; '' where all went well. */
   readonly error: string;
   /** The reason for which its answer ended, where that is not known. */
   readonly unknown_end?: string;
@@ -124,12 +124,12 @@ interface Answer {
   cachedTokens: number;
   /** Whether the server counted the tokens of its answer; else its events were counted, which may hold several. */
   isCounted: boolean;
-  /** As the meter says it. */
+  /** The end of the answer that the meter does not know, as it says it. */
   unknownEnd: string;
   error: string;
 }
 
-/** What a server says of an error, before its message is looked for. */
+/** Letters of a server's error that are kept before its message is looked for. */
 const ERROR_LETTERS = 400;
 
 /** Begins a request whose head may take as long as its signal lets it: a busy server may queue it for minutes. */

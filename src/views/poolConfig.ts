@@ -1,7 +1,6 @@
 /**
- * What a multi-granular pool is built from, under the original notes' names, and the manager made of it: one size
- * class for each size of unit, all cut from pages of one size; and the columns that a granularity cuts a sequence's
- * KV into.
+ * Configuration of a multi-granular pool, under the original notes' names, and the manager made of it: one size class
+ * for each size of unit, all cut from pages of one size; and the columns that a granularity cuts a sequence's KV into.
  */
 
 import type { ClassifierOptions } from '../embed/hotColdClassifier.ts';
@@ -39,7 +38,7 @@ const PRIVATE_WORDS = [0x76697270, 0x74696e75] as const;
 /** Slots: more would take gigabytes for the tables alone. */
 const SLOTS_MAX = 2 ** 25;
 
-/** What a `MultiGranularKVPool` is made from. */
+/** Configuration of a `MultiGranularKVPool`. */
 export interface KVPoolConfig extends ClassifierOptions {
   /** The model's KV: layers, KV heads, elements of a head and their type. */
   readonly layout: Omit<KVLayoutConfig, 'blockTokens'>;

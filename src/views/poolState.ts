@@ -1,6 +1,6 @@
 /**
- * What a pool keeps: its manager, its sequences, and a record of each block, held or only cached; and the checks of
- * what callers ask of it.
+ * State of a pool: its manager, its sequences, and a record of each block, held or only cached; and the checks of what
+ * callers ask of it.
  */
 
 import { described, inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
@@ -324,7 +324,7 @@ function describe(state: PoolState, column: Column, unit: number, key: Uint32Arr
 
 // Requests to a pool, checked before anything changes.
 
-/** What `MultiGranularKVPool.allocate` takes. */
+/** Input of `MultiGranularKVPool.allocate`. */
 export interface AllocateRequest {
   readonly sequenceId: string;
   readonly requestId: string;

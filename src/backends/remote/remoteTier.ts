@@ -9,7 +9,7 @@ import { optionNames, requireOptions, requireText } from '../../runtime/options.
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { RemoteStoreOptions } from './remoteOptions.ts';
 
-/** What the runtime says of itself: no option of the tier. */
+/** Fields that the runtime fills in, not the options of the tier. */
 type FromRuntime = 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs';
 
 interface RemoteConfig extends Omit<RemoteStoreOptions, FromRuntime> {

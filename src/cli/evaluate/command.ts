@@ -138,7 +138,7 @@ const served = ['plan', 'regrets', 'cache', 'workers', 'limit'];
 const compared = ['slot', 'presets', 'suite', 'seeds', 'plan', 'cache', 'workers', 'limit', 'json'];
 const worlds = ['latency', 'workloads', ...compared];
 
-/** What evaluate does in place of a page, and the options that it reads then. */
+/** Modes in which evaluate writes no page, and the options that each reads. */
 const modes = {
   describe: ['schema', 'json'],
   '--skydiscover': ['skydiscover', 'slot', 'suite', ...served],

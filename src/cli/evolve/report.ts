@@ -1,4 +1,4 @@
-/** What a search came to: the winner beside every preset, case by case, on suites that it never saw. */
+/** Result of a search: the winner beside every preset, case by case, on suites that it never saw. */
 
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { formatCounted, renderTable } from '../../io/printing/text.ts';
@@ -181,7 +181,7 @@ export function lineageText({ individuals }: SearchState): string {
 //  Pictures of a search: fitness over time, the archive, the Pareto front.
 
 const schema = 'https://vega.github.io/schema/vega-lite/v6.json';
-/** What scores far below the presets is drawn at the lower end. */
+/** Scores far below the presets are drawn at the lower end. */
 const LOWEST = -0.3;
 
 /** Each bundle that ran by the generation that made it, and the best so far. */

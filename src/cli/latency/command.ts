@@ -199,7 +199,7 @@ const ofRequests = [
 ];
 const ofSteps = ['--steps', '--runs', '--hold-out', '--links'];
 
-/** What is for the other kind of fit would do nothing. */
+/** Refuses options of the other kind of fit, which would do nothing. */
 function refuseOtherFit(command: Command, byRequests: boolean): void {
   for (const option of command.options) {
     const flag = option.long ?? option.flags;
@@ -243,7 +243,7 @@ async function fitOneRun(
   printText(`wrote ${raw.out}\n`);
 }
 
-/** What was taken of a measured run, and the memory that it is replayed with. */
+/** The parts that were taken of a measured run, and the memory that it is replayed with. */
 export function runText(
   source: string,
   { format, taken, requests }: MeasuredRunFile,

@@ -193,7 +193,7 @@ async function writeFound(command: Command, found: Omit<ReplayedTrace, 'trace' |
 
 type Watch = NonNullable<TraceReplayListener['watch']>;
 
-/** What `--report` shows over time, gathered by `watch`; neither without `--report`, or for inputs of a log. */
+/** The timeline that `--report` shows, gathered by `watch`; neither without `--report`, or for inputs of a log. */
 async function timelineFor(
   command: Command,
   { inputsPath }: ReplayOptions,

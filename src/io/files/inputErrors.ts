@@ -1,6 +1,6 @@
 /**
- * What readers of files say of a file that they refuse, and the limits above which they do. Nothing here reads: the
- * readers of a page (`src/adapters/browser`) have the same words.
+ * Messages of readers that refuse a file, and the limits above which they do. Nothing here reads: the readers of a page
+ * (`src/adapters/browser`) have the same words.
  */
 
 import { namedError, TierKVError } from '../../runtime/errors.ts';
@@ -10,15 +10,15 @@ import { namedError, TierKVError } from '../../runtime/errors.ts';
 
 const mib = 2 ** 20;
 
-/** Of a line of a trace. */
+/** Limit of a line of a trace. */
 export const maxLineBytes: number = 16 * mib;
-/** Of a file that is read as a whole: a spec, coefficients, a table of measurements. */
+/** Limit of a file that is read as a whole: a spec, coefficients, a table of measurements. */
 export const maxTextBytes: number = 64 * mib;
 /** Lines of such a file. */
 export const maxTextLines: number = 2 ** 20;
-/** Of a compressed trace once it is unpacked, where that happens in memory. */
+/** Limit of a compressed trace once it is unpacked, where that happens in memory. */
 export const maxUnpackedBytes: number = 256 * mib;
-/** Of a trace that comes through a pipe; it is kept in a file until the run ends. */
+/** Limit of a trace that comes through a pipe; it is kept in a file until the run ends. */
 export const maxPipeBytes: number = 4096 * mib;
 
 /** Empty lines of a trace; a file of nothing else is refused before it is read to its end. */

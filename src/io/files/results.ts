@@ -219,7 +219,7 @@ export function writeJsonFile(target: string, value: unknown): void {
   writeText(target, `${JSON.stringify(value, undefined, 2)}\n`);
 }
 
-//  What any command writes as JSON has one shape: `docs/reference/result.schema.json`.
+//  The JSON of every command has one shape: `docs/reference/result.schema.json`.
 
 /** Version of that shape. */
 const resultSchema = 'tierkv.result/1';

@@ -17,7 +17,7 @@ export function originOf(command: string, facts: Readonly<Record<string, string>
   };
 }
 
-/** What the reader of a report calls a setting: an option, where the result came by a command. */
+/** A setting in the words of a report's reader: an option, where the result came by a command. */
 export function settingIn(command: string, field: string): string {
   return command.startsWith(`${program} `) ? flagOfName(field) : field;
 }

@@ -391,7 +391,7 @@ function seenFrom(folder: string, deployment: Deployment): Deployment {
   return { ...deployment, values: Object.fromEntries(values) };
 }
 
-/** As a description, or as arguments of `tierkv simulate`. */
+/** Reads a deployment from a description, or from arguments of `tierkv simulate`. */
 function deploymentIn({ deployment, args }: PlanFields, base: Deployment, folder: string): Deployment {
   if (deployment === undefined) return args === undefined ? base : fromArguments(args);
   if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');

@@ -42,10 +42,7 @@ function marked(value: unknown): unknown {
     : Object.fromEntries(written);
 }
 
-/**
- * What `writePayload` was given.
- * @throws TKV_INPUT for a text of another origin
- */
+/** Reads the value that `writePayload` was given. @throws TKV_INPUT for a text of another origin */
 export function readPayload(text: string): unknown {
   try {
     return plain(JSON.parse(text));

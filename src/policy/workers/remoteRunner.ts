@@ -229,7 +229,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
     }
   }
 
-  /** What does not answer its case counts as not there, also for workers, which look whether one is there. */
+  /** Discards an answer that does not fit its case, also for workers, which look whether one is there. */
   async #refuse(name: string): Promise<void> {
     if (!this.#saidForeign) {
       const remedy =

@@ -21,7 +21,7 @@ import type { TaskKind, Tasks } from './thread.ts';
 export interface TravellingTrace {
   /** Where it lies for the one who asks: messages name it so. */
   readonly path: string;
-  /** What it is called below the folder of its files. */
+  /** Path below the folder of its files. */
   readonly name: string;
   /** Files by name below that folder. */
   readonly files: readonly (readonly [name: string, hash: string])[];
@@ -33,7 +33,7 @@ export interface TravellingTask {
   readonly trace?: TravellingTrace;
 }
 
-/** What a job of the queue holds. */
+/** A job of the queue. */
 export interface RemoteJob {
   /** Which run asks: reasons for the lack of a result are told to it alone. */
   readonly run: string;
@@ -68,7 +68,7 @@ const jobShape: v.GenericSchema<unknown, RemoteJob> = v.object({
   }),
 });
 
-/** What a job of the queue holds, where a tierkv put it there. @throws TKV_INPUT with what is wrong */
+/** Reads a job of the queue, where a tierkv put it there. @throws TKV_INPUT with what is wrong */
 export function readJob(data: unknown): RemoteJob {
   const read = v.safeParse(jobShape, data);
   if (read.success) return read.output;

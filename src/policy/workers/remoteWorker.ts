@@ -28,7 +28,7 @@ interface WorkerOptions {
   readonly progress: (done: number, running: number) => void;
 }
 
-/** Of a case at a worker, in milliseconds. A living worker renews it in half of that. */
+/** Lock of a case at a worker, in milliseconds. A living worker renews it in half of that. */
 const LOCK_MS = 10_000;
 /** Between two searches for such cases, in milliseconds. */
 const STALLED_MS = 3000;
@@ -120,7 +120,7 @@ class QueuedCases {
   readonly #pool: WorkerPool<Tasks>;
   readonly #folder: string;
   readonly #options: WorkerOptions;
-  /** What runs here, by key: after the server was lost it may be asked for again. */
+  /** Cases that run here, by key: after the server was lost they may be asked for again. */
   readonly #running = new Map<string, Promise<object | undefined>>();
   readonly #traces = new Map<string, Promise<string>>();
   /** Cases answered. */

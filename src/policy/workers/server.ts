@@ -20,11 +20,11 @@ import { packageVersion } from '../../packageFiles.ts';
 import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
 import { engineName, programHash } from '../evaluate/caseCache.ts';
 
-/** Of results, in seconds: a week, in which a search may be repeated or gone on with. */
+/** Lifetime of results, in seconds: a week, in which a search may be repeated or gone on with. */
 const RESULT_S = 7 * 86_400;
-/** Of answers for one run, in seconds. */
+/** Lifetime of answers for one run, in seconds. */
 const ANSWER_S = 86_400;
-/** Of the note that a worker lives, in seconds; it is renewed several times in that time. */
+/** Lifetime of the note that a worker lives, in seconds; it is renewed several times in that time. */
 const ALIVE_S = 15;
 /** Bytes of one piece of a file: far below the 512 MB that a value may have. */
 const PIECE_BYTES = 8 * 2 ** 20;
@@ -32,12 +32,12 @@ const PIECE_BYTES = 8 * 2 ** 20;
 const PIECES_MAX = 2 ** 14;
 /** Bytes of the note of a worker, and of a number of pieces. */
 const NOTE_BYTES = 4096;
-/** Of the first connection, in milliseconds. */
+/** Limit of the first connection, in milliseconds. */
 const CONNECT_MS = 10_000;
 
 const prefix = 'tierkv';
 
-/** What computes: workers of another identity never see a case of this one. */
+/** Identity of the program that computes: workers of another one never see a case of this one. */
 interface ProgramIdentity {
   readonly version: string;
   /** Hash of the files of tierkv, cut short. */
@@ -57,7 +57,7 @@ export function ownIdentity(): ProgramIdentity {
   return identity;
 }
 
-/** As people read it. */
+/** The identity as people read it. */
 export function identityText({ version, program, engine }: ProgramIdentity): string {
   return `tierkv ${version} (program ${program}, ${engine})`;
 }
@@ -65,7 +65,7 @@ export function identityText({ version, program, engine }: ProgramIdentity): str
 const isSame = (a: ProgramIdentity, b: ProgramIdentity): boolean =>
   a.version === b.version && a.program === b.program && a.engine === b.engine;
 
-/** What a worker notes of itself. */
+/** A worker's note of itself. */
 interface LivingWorker extends ProgramIdentity {
   readonly host: string;
   readonly pid: number;
@@ -146,7 +146,7 @@ function connectError(error: Error, isConnected: boolean, shown: string, field: 
   return say(`cannot be reached: ${text}`, 'Start a Redis server there, or name another one.');
 }
 
-/** What a server says that starts, or has another one to ask first. */
+/** Errors of a server that starts, or has another one to ask first. */
 const passing = /^(LOADING|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|NOSCRIPT)/;
 
 /** A server that answers, and its keys. */

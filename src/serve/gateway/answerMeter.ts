@@ -1,5 +1,5 @@
 /**
- * What an answer of OpenAI's API is, in all the forms in which servers say it: whether it is whole, cut or a failure, how many
+ * Answers of OpenAI's API, in all the forms in which servers write them: whether one is whole, cut or a failure, how many
  * tokens it has, and when they came. The gateway and `tierkv observe` both read answers by this file alone.
  *
  *     a failure                                              said by
@@ -21,7 +21,7 @@ const WHOLE_BYTES_MOST = 2 ** 21;
 /** Bytes of one line of a stream that are looked at. */
 const LINE_BYTES_MOST = 2 ** 18;
 
-/** What a server says of a failure. */
+/** A failure that a server reports. */
 interface SaidFailure {
   readonly message: string;
   /** The HTTP status that would say it; 500 where the server does not say. */
@@ -77,7 +77,9 @@ export class AnswerMeter {
     return this.#unknownEnd;
   }
 
-  /** What the server says went wrong, in the place of an answer or behind a part of one; undefined for nothing. */
+  /**
+   * The error that the server reports, in the place of an answer or behind a part of one; undefined without an error.
+   */
   get failure(): SaidFailure | undefined {
     return this.#failure;
   }
@@ -98,7 +100,7 @@ export class AnswerMeter {
     return this.#usage !== undefined;
   }
 
-  /** By the server's count, or else the events that held some. */
+  /** Output tokens by the server's count; without one, the events that held text. */
   get outputTokens(): number {
     return this.#usage?.completion ?? this.#events;
   }

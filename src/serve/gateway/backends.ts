@@ -124,7 +124,7 @@ export class BackendPool {
     return this.backends.find((backend) => backend.id === id);
   }
 
-  /** What a request's model is: an adapter of a model, or a model itself. */
+  /** Resolves a request's model: an adapter of a model, or a model itself. */
   resolve(name: string): { readonly model: string; readonly adapter: string; readonly isKnown: boolean } {
     for (const { models } of this.backends) {
       const found = models.get(name);
@@ -157,6 +157,8 @@ export class BackendPool {
     };
     read().catch((error: unknown) => {
       backend.lastError = `its KV events cannot be read: ${error instanceof Error ? error.message : String(error)}`;
+      // from now on it does not tell what its cache loses
+      if (!this.#closed) this.news(backend, [{ type: 'cleared', reason: 'gap', medium: null }]);
     });
   }
 
@@ -182,7 +184,7 @@ export class BackendPool {
 
   /** A request goes there. @param giveUp ends it, so that it is asked for elsewhere */
   begin(backend: Backend, giveUp: HeldAttempt['giveUp']): HeldAttempt {
-    const attempt: HeldAttempt = { sentMs: runningClock.nowMs(), heardMs: -1, giveUp };
+    const attempt: HeldAttempt = { sentMs: runningClock.nowMs(), heardMs: -1, isGivenUp: false, giveUp };
     backend.counts.requests++;
     backend.inFlight++;
     backend.beginnings.attempts.add(attempt);
@@ -207,7 +209,7 @@ export class BackendPool {
     const isPatienceOver =
       isGood === undefined &&
       backend.beginnings.hasWaited(attempt, this.#beginningsOfOthers(backend), runningClock.nowMs());
-    const isWell = isPatienceOver ? false : isGood;
+    const isWell = attempt.isGivenUp ? undefined : isPatienceOver ? false : isGood;
     if (isWell !== undefined) {
       backend.standing.ended(isWell);
       const hasFailed = !isWell && (backend.standing.state === 'onTrial' || backend.standing.isSuspect);
@@ -244,7 +246,10 @@ export class BackendPool {
     this.#tellRoutable(backend);
   }
 
-  /** What only time shows: who is silent, who is to be tried again, what a server that is down still holds. */
+  /**
+   * Does the work that only time shows: servers that are silent or due for a trial, and KV that a server that is down
+   * still holds.
+   */
   #look(): void {
     const nowMs = runningClock.nowMs();
     for (const backend of this.backends) {
@@ -281,11 +286,11 @@ export class BackendPool {
     if (wasTried) this.#giveUpUnheard(backend, Infinity);
   }
 
-  /** What it was sent before then, and has not begun to answer, is asked for elsewhere. */
+  /** Asks elsewhere for requests that it was sent before then and has not begun to answer. */
   #giveUpUnheard({ beginnings }: Backend, beforeMs: number): void {
     for (const attempt of [...beginnings.attempts]) {
       const isUnheard = attempt.heardMs === -1 && attempt.sentMs < beforeMs;
-      if (isUnheard) attempt.giveUp('the server does not answer');
+      if (isUnheard) giveUp(attempt, 'the server does not answer');
     }
   }
 
@@ -467,6 +472,11 @@ export class BackendPool {
     }
     return models;
   }
+}
+
+function giveUp(attempt: HeldAttempt, why: string): void {
+  attempt.isGivenUp = true;
+  attempt.giveUp(why);
 }
 
 /** A running mean that forgets: an eighth of what is new. */

@@ -1,4 +1,4 @@
-/** What a gateway is told in files: API keys of tenants, secrets, and the control plane of a deployment. */
+/** Files that a gateway reads: API keys of tenants, secrets, and the control plane of a deployment. */
 
 import { readText } from '../../io/files/inputs.ts';
 import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
@@ -55,7 +55,7 @@ export function readKeySecret(path: string, field: string): Uint8Array {
   );
 }
 
-/** What other programs call a file of policies, by the key that only theirs have. */
+/** Files of policies for other programs, by the key that only they have. */
 const foreignFiles: readonly (readonly [key: string, what: string])[] = [
   ['apiVersion', 'a resource of Kubernetes, such as an EndpointPickerConfig of llm-d'],
   ['schedulingProfiles', 'an EndpointPickerConfig of llm-d'],

@@ -196,7 +196,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     await this.#trace?.close();
   }
 
-  //  What the server asks.
+  //  Limits that the server asks for.
 
   get limits(): GatewayLimits {
     return this.checked.limits;
@@ -304,7 +304,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     if (isFirst) this.checked.config.noted?.(unknownEndsNote(unknownEnds.keys()));
   }
 
-  /** What the operator should know of these policies here, a line each. */
+  /** Notes on these policies for the operator, a line each. */
   get notes(): readonly string[] {
     const { plan, config } = this.checked;
     const notes: string[] = [];
@@ -340,7 +340,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return notes;
   }
 
-  /** What the log or the trace lost, in words. */
+  /** Records that the log or the trace lost, in words. */
   get losses(): readonly string[] {
     return [this.#log, this.#trace].flatMap((file) =>
       file?.failure === undefined ? [] : [`${file.path}: ${file.failure}, ${file.lost} lines are lost`],

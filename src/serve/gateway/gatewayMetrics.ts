@@ -6,7 +6,7 @@ import type { ShadowTally } from './shadowCounts.ts';
 import type { StatusSource } from './status.ts';
 import type { TracedRequest } from './trace.ts';
 
-/** What requests asked for and how long they took, counted when each has ended. */
+/** Sizes and times of requests, counted when each has ended. */
 export class GatewayMeasures {
   promptTokens = 0;
   cachedTokens = 0;

@@ -124,10 +124,10 @@ const statusOfBadHttp: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
 
-/** What clients have with the gateway now, from the first byte of a request to the last one of its answer. */
+/** Work that clients have with the gateway now, from the first byte of a request to the last one of its answer. */
 interface HeldWork {
   requests: number;
-  /** Of bodies. */
+  /** Bytes of bodies. */
   bytes: number;
   /** Connections whose body is being read. */
   readonly uploads: WeakSet<object>;

@@ -28,14 +28,14 @@ export interface TracedRequest {
   readonly outcome: TraceOutcome;
   /** The reason for which its answer ended, where that is not known; '' else. */
   readonly unknownEnd: string;
-  /** Of the backend that answered, '' for none. */
+  /** Name of the backend that answered; '' without one. */
   readonly backend: string;
-  /** Of the one that computed its prompt for that, '' for none. */
+  /** Name of the backend that computed its prompt for that one; '' without one. */
   readonly prefillBackend: string;
   /** From its arrival, -1 where it had none, and for an answer that did not stream. */
   readonly ttftUs: number;
   readonly e2eUs: number;
-  /** By the backend's count, -1 where it did not say. */
+  /** The backend's count of tokens, -1 where it gave none. */
   readonly countedPromptTokens: number;
   readonly cachedTokens: number;
 }

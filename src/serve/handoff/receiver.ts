@@ -93,7 +93,7 @@ export interface HandoffEnd {
   /** Blocks of the prompt, and of these blocks that came. Units where there are layer groups. */
   readonly blocks: number;
   readonly taken: number;
-  /** Of what came. */
+  /** Bytes of the blocks that came. */
   readonly bytes: number;
   /** Milliseconds from the call to its end. */
   readonly ms: number;

@@ -37,7 +37,7 @@ export function latencyDataFile(name: string): URL {
   return new URL(`latency/${name}`, data);
 }
 
-/** What was read of the files of the package, by their names: they stay as they are while a process runs. */
+/** Parsed files of the package, by name. They do not change while a process runs. */
 const shipped = new Map<string, unknown>();
 
 /** Reads a file of the package once. @param name below `data/` */
@@ -70,8 +70,8 @@ export function hardwareNames(): readonly string[] {
 }
 
 /**
- * What a name may lack where only one model that ships starts with it: what the model was tuned for, its release, how many of its
- * parameters are active. Sizes, families and precisions are no such thing: `glm-4.5` is not `glm-4.5-air`.
+ * Endings that a name may lack where only one model that ships starts with it: what the model was tuned for, its
+ * release, how many of its parameters are active. Sizes, families and precisions may not be left out: `glm-4.5` is not `glm-4.5-air`.
  */
 const lackable = /^(-(instruct|it|hf|chat|base|v0\.\d|\d{4}|a\d+b))+$/;
 

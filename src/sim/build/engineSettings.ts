@@ -233,7 +233,7 @@ function batchLimits(
 const FULL_STEP_TOKENS = 1024;
 
 /**
- * What prompt tokens cost in a full step, a t + b t^2, from two lengths and two places. Shorter steps say less: up to
+ * Cost of prompt tokens in a full step, a t + b t^2, from two lengths and two places. Shorter steps say less: up to
  * some hundred tokens they take as long as one, since the weights are read in any case, and later steps pay for it.
  */
 function computeCost(latency: LatencyModel): { computeUsPerToken: number; computeUsPerTokenSquared: number } {
@@ -557,7 +557,7 @@ function hardwareOf(deployment: Deployment, fallback: string): Hardware {
   return all.find((hardware) => hardware.name === name) as Hardware;
 }
 
-/** Of the model of time that is named; else of the one in the file that is named; else the calibrated ones of the GPU. */
+/** Coefficients of the named model of time; else of the named file; else the calibrated ones of the GPU. */
 function coefficientsOf(deployment: Deployment, hardware: Hardware): ChosenCoefficients {
   const named = get(deployment, 'latency.model');
   const backend =

@@ -1,6 +1,7 @@
 /**
- * What settings need to have an effect. A setting that was given and would do nothing is refused; one in a deployment file,
- * which may serve several kinds of runs, is reported. The same needs decide what stands in the provenance of a result.
+ * Conditions under which a setting has an effect. A setting that was given and would do nothing is refused; one in a
+ * deployment file, which may serve several kinds of runs, is reported. The same needs decide what stands in the
+ * provenance of a result.
  */
 
 import { parse } from 'yaml';
@@ -40,7 +41,7 @@ export interface DeploymentRun {
   readonly deployment: Deployment;
 }
 
-/** What is known of a run as it is asked for. */
+/** Facts about a run that its settings give before it starts. */
 interface Circumstances extends DeploymentRun {
   readonly isRecorded: boolean;
   /** Whether the decisions of the run are recorded. */

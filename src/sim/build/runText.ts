@@ -1,5 +1,5 @@
 /**
- * What `tierkv simulate` prints for people. The first lines say what was simulated: model, GPU, parallelism, workload, memory,
+ * The text that `tierkv simulate` prints for people. The first lines say what was simulated: model, GPU, parallelism, workload, memory,
  * model of time, and what that leaves out. Upstream's text, which stands in `output.ts`, is printed where a run is as upstream.
  */
 

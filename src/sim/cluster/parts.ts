@@ -229,7 +229,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
 
 export interface ForcedDecisions {
   /**
-   * By number of the routing decision, 0 for the first of the run: the instance that gets the request, or its
+   * Instances by number of the routing decision, 0 for the first of the run: the instance that gets the request, or its
    * output where the policies hand it off; or both instances.
    */
   readonly routing?: ReadonlyMap<number, number | ForcedRouting>;

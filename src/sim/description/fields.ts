@@ -327,7 +327,7 @@ class YamlSource {
     return lineError(this.file, line, `${problem}. ${remedy}`);
   }
 
-  /** What stands there: for an alias the node that it names. */
+  /** The node itself; for an alias the node that it names. */
   resolve(node: unknown): unknown {
     return isAlias(node) ? this.#targets.get(node) : node;
   }

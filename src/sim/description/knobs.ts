@@ -20,7 +20,7 @@ export interface Knob extends SettingKind {
   readonly or?: string | number | boolean;
   /** Upstream's default, where that is another one. */
   readonly upstream?: string | number | boolean;
-  /** What `--no-FLAG` is for, where there is such an option. */
+  /** Help of `--no-FLAG`, where there is such an option. */
   readonly negated?: string;
   /** Another name of the option, which help leaves out. */
   readonly alias?: string;

@@ -57,10 +57,10 @@ class DeploymentReading implements Deployment {
 
 //  Words of a command line.
 
-/** What `tierkv simulate` was asked. */
+/** A command line of `tierkv simulate`, read. */
 export interface AskedSimulation {
   readonly deployment: Deployment;
-  /** What the run writes, by option. */
+  /** The outputs that the run writes, by option. */
   readonly outputs: Outputs;
 }
 export type Outputs = Readonly<Record<string, string | true>>;
@@ -151,9 +151,9 @@ export function fromOptions(options: ReadWords['options'], over?: Deployment): D
 }
 
 /**
- * What the words ask for; later options go before earlier ones.
- * @throws TKV_CONFIG where the deployment is missing or said twice, where an option has no part here, and for more than one
- * workload
+ * Reads the words; later options go before earlier ones.
+ * @throws TKV_CONFIG where the deployment is missing or given twice, where an option has no part here, and for more
+ * than one workload
  */
 export function askedBy(...parts: readonly ReadWords[]): AskedSimulation {
   const options = parts.flatMap((part) => part.options);

@@ -40,7 +40,7 @@ interface FitOptions {
 }
 
 interface FitReport {
-  /** What goes into the coefficient file. */
+  /** Content of the coefficient file. */
   readonly file: Record<string, unknown>;
   readonly fitted: Score;
   readonly heldOut?: Score;

@@ -228,7 +228,10 @@ function requireGoodFit(
   );
 }
 
-/** What a run would be with coefficients as they are, all requests judged. @param file of coefficients; as shipped unless given */
+/**
+ * The run as these coefficients predict it, with all requests judged.
+ * @param file of coefficients; as shipped unless given
+ */
 export function predictedRun(
   requests: MeasuredRun['requests'],
   by: ServedBy,

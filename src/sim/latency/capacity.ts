@@ -1,6 +1,6 @@
 /**
- * What a deployment's memory and links can do: how many KV blocks fit, and how long a transfer between
- * tiers takes by a link profile.
+ * Limits of a deployment's memory and links: how many KV blocks fit, and how long a transfer between tiers takes by a
+ * link profile.
  */
 
 import {

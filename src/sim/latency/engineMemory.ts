@@ -35,7 +35,7 @@ const runtimeGib = { alone: 0.13, several: 0.55 } as const;
 /** Share of the memory on the data sheet that a process is shown where a GPU's file does not say it. */
 const visibleShare = 0.985;
 
-/** What `engineMemory` takes beside model and GPU. */
+/** Options of `engineMemory` beside model and GPU. */
 export interface EngineMemoryOptions {
   readonly tp: number;
   /** Data parallel ranks of a mixture of experts, over which its experts are spread too. */

@@ -1,7 +1,7 @@
 /**
- * What a `config.json` says of layers and attention that this reader does not know. A key that speaks of them and is not
- * known may give each token other bytes of KV, so that the model is refused with the key's name unless its user says that all layers
- * attend plainly. Keys that speak of anything else are not looked at.
+ * Keys of a `config.json` that speak of layers and attention and that this reader does not know. Such a key may give
+ * each token other bytes of KV, so the model is refused with the key's name unless its user says that all layers attend
+ * plainly. Keys that speak of anything else are not looked at.
  */
 
 import type { Said } from '../../runtime/errors.ts';
@@ -63,7 +63,7 @@ const known: ReadonlySet<string> = new Set([...[...read, ...harmless].join(' ').
 /** Kinds of `layer_types` that are counted as what they are. */
 const knownKinds = /^(full_attention|attention|global_attention|global|chunked_attention|moe|dense)$/;
 
-/** What is read of a configuration. */
+/** The parts of a configuration that are read. */
 interface WholeConfig {
   readonly nodes: readonly SpecNode[];
 }

@@ -25,7 +25,7 @@ const [readRate, writeRate, baseLatencyUs] = deviceClasses[usualDisk];
 export type SizedTierName = Extract<TierName, 'ddr' | 'nvme'>;
 export interface SizedTierRow {
   readonly tier: SizedTierName;
-  /** Of its option, which has the tier's name. */
+  /** Help of the tier's option, which has the tier's name. */
   readonly about: string;
   readonly read: LinkProfile;
   readonly write: LinkProfile;

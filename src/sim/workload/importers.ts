@@ -58,8 +58,8 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
 }
 
 /**
- * What tells the blocks of a trace from those of another one: its first row, and not where the file lies, since policies
- * that hash blocks would decide otherwise for a copy, and on another machine.
+ * A mark that tells the blocks of a trace from those of another one: its first row, and not where the file lies, since
+ * policies that hash blocks would decide otherwise for a copy, and on another machine.
  */
 export function blockSpace(first: Readonly<Record<string, unknown>>, fields: readonly string[]): string {
   return fnv1a64(JSON.stringify(fields.map((field) => [field, first[field] ?? null]))).toString(16);

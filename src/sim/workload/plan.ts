@@ -39,7 +39,7 @@ import { VOCABULARY } from './tokens.ts';
 
 const WORKLOAD_STREAM = 'workload-gen';
 const DEFAULT_PREFIX_TOKENS = 50;
-/** Of all groups together; each one is drawn, ten nanoseconds or so. */
+/** Limit over all groups together; each token is drawn, in ten nanoseconds or so. */
 const MAX_PREFIX_TOKENS = 5e8;
 
 export interface Limits {

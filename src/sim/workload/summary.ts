@@ -1,7 +1,6 @@
 /**
- * What a workload looks like: arrivals, lengths, tenants, and what an unlimited prefix cache would find.
- * One pass over a stream; arrival times and lengths are kept as numbers (16 bytes a request), so that
- * percentiles are exact.
+ * Figures of a workload: arrivals, lengths, tenants, and the hits of an unlimited prefix cache. One pass over a stream;
+ * arrival times and lengths are kept as numbers (16 bytes a request), so that percentiles are exact.
  */
 
 import { namedError, type TierKVError } from '../../runtime/errors.ts';
@@ -169,8 +168,8 @@ export class WorkloadDigest {
   }
 }
 
-// What an unlimited prefix cache would find: blocks of traces that name them, token lists in blocks of 16,
-// and the spans that drawn prompts share. What was seen is remembered, up to a limit.
+// Hits of an unlimited prefix cache: blocks of traces that name them, token lists in blocks of 16, and the spans that
+// drawn prompts share. Blocks and spans are remembered up to a limit.
 
 /** Most sessions, blocks and spans of prompts that are told apart. */
 const maxRemembered: number = 2 ** 22;

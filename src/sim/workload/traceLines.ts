@@ -251,7 +251,7 @@ export function* csvRows(
   }
 }
 
-// What a reader took of a trace and what it left over, filled while it reads: nothing that stands in a file is
+// Columns and rows that a reader took of a trace and left over, filled while it reads: nothing that stands in a file is
 // passed over without being told.
 
 /** Most names that are told one by one. */

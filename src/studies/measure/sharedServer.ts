@@ -1,5 +1,5 @@
 /**
- * What a Valkey or Redis gives the shared tier: loads and writes of whole blocks with authenticators, as a runtime
+ * Throughput of a Valkey or Redis for the shared tier: loads and writes of whole blocks with authenticators, as a runtime
  * makes them, and lookups. The result is what the simulator takes for its shared tier.
  */
 

@@ -108,7 +108,7 @@ export interface PlanProgress extends PlanStage {
   readonly best: string | undefined;
 }
 
-/** What `plan` takes beside the question. */
+/** Options of `plan` beside the question. */
 export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
   readonly runner?: TaskRunner<TrialTasks>;
@@ -278,7 +278,7 @@ function checkOf(change: string, tried: Tried | undefined): PlanCheck {
   return { change, meets: tried.meets, targets: tried.targets };
 }
 
-/** What was not tried, since the time was over. */
+/** Notes on configurations that were not tried, since the time was over. */
 function calledOffNotes({ calledOff }: Trials): string[] {
   if (calledOff.length === 0) return [];
   const names = [...new Set(calledOff.map(({ choice }) => choiceText(choice)))];

@@ -38,9 +38,9 @@ type TierPrices = { readonly [Name in SizedTierName as `${Name}Price`]?: number 
 /** GiB of each such tier for KV, of each instance, such as `ddrGib`. Default: none, 128 and 512 of DDR, none and 4,096 of NVMe. */
 type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly number[] };
 
-/** What `plan` is asked: model, workload, targets, and what may be bought. */
+/** The question to `plan`: model, workload, targets, and what may be bought. */
 export interface PlanQuestion extends TierPrices, TierGib {
-  /** By name, or the path of its config.json. */
+  /** Name of the model, or the path of its config.json. */
   readonly model: string;
   /** Whether keys of its config.json about layers that are not known change nothing. Default false: such a model is refused. */
   readonly assumePlainAttention?: boolean;

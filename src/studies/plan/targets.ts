@@ -7,7 +7,7 @@ import { configError, nearestName } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 
-/** What is measured: to the first token, between two tokens, of the whole request. */
+/** Latencies that are measured: to the first token, between two tokens, of the whole request. */
 const quantities = ['ttft', 'itl', 'e2e'] as const;
 type Quantity = (typeof quantities)[number];
 

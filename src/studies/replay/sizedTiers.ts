@@ -70,7 +70,9 @@ export function tierFieldOptions(): Readonly<Record<string, string>> {
   );
 }
 
-/** What stores are opened with, or a runtime. @param bytesOf the size; 0 where a manager's configuration says it */
+/**
+ * Options with which stores or a runtime are opened. @param bytesOf the size; 0 where a manager's configuration says it
+ */
 export function tierOptionsOf<Tier extends SizedTier>(
   tiers: readonly Tier[],
   bytesOf: (tier: Tier) => number,

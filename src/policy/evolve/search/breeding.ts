@@ -316,7 +316,7 @@ export function tellNumeric(
 
 export const STATE_VERSION = 5;
 
-/** What a `Search` is made from: seed, population, slots and islands. */
+/** Settings of a `Search`: seed, population, slots and islands. */
 export interface SearchPlan {
   readonly seed: number;
   /** Candidates of a generation. */

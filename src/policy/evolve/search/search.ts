@@ -392,8 +392,8 @@ async function firstThatRuns(
 }
 
 /**
- * As many rungs as fit into the time: all presets run on the first, and the presets that may be best somewhere
- * run on the others. If two seeds of each setting do not fit, one seed, for as many presets as the time allows.
+ * The rungs that fit into the time: all presets run on the first, and the presets that may be best somewhere run on the
+ * others. If two seeds of each setting do not fit, one seed, for as many presets as the time allows.
  */
 function affordableRungs(all: readonly string[], presets: number, { budget, phase }: Within): string[][] {
   const ladder = rungsOf(all);

@@ -1,5 +1,5 @@
 /**
- * What one publisher's caches hold, by its events: how many leading blocks of a prompt lie in which medium. Blocks are
+ * The content of one publisher's caches, by its events: how many leading blocks of a prompt lie in which medium. Blocks are
  * found by their tokens, so the publisher's hashes may be anything.
  *
  * - A block whose parent is not known yet waits for it, and counts for nothing until then.
@@ -25,11 +25,11 @@ export interface PictureMatch {
   readonly byMedium: Readonly<Record<string, number>>;
 }
 
-/** What else names a block beside its tokens. */
+/** Names of a prompt's blocks beside their tokens. */
 export interface PictureNames {
   readonly salt?: string | null | undefined;
   readonly loraName?: string | null | undefined;
-  /** Of each leading block, what else names it: images and the like, as the publisher writes them. Default: nothing. */
+  /** Extra keys of each leading block, as the publisher writes them: images and the like. Default: no keys. */
   readonly extraKeys?: readonly (readonly unknown[] | null)[] | undefined;
 }
 
@@ -47,9 +47,9 @@ interface PictureBlock {
   readonly children: Map<string, PictureBlock>;
 }
 
-/** What a server holds, by its KV events: how much of a prompt it would find. */
+/** The content of a server's cache, by its KV events: how much of a prompt it would find. */
 export class CachePicture {
-  /** By layer group, then by salt and adapter. */
+  /** Groups by layer group, then by salt and adapter. */
   readonly #groups: Map<number, PictureGroup> = new Map();
   #blockTokens = 0;
 
@@ -144,7 +144,7 @@ export class CachePicture {
   }
 }
 
-/** What a group has of a prompt. */
+/** The part of a prompt that a group holds. */
 interface GroupChain {
   /** Media of each leading block, empty for one that is a link alone, as far as the chain is known. */
   readonly media: readonly (readonly string[])[];
@@ -377,7 +377,7 @@ function tailAt(at: PictureBlock, tokenIds: readonly number[], more: string): nu
   return 0;
 }
 
-/** What names a block beside tokens, salt and adapter, as text; empty for nothing. */
+/** Names of a block beside tokens, salt and adapter, as one text; empty without any. */
 function moreKey(
   keys: readonly unknown[] | null | undefined,
   salt: string | null,

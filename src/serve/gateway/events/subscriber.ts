@@ -28,7 +28,7 @@ import {
   WireFault,
 } from './wire.ts';
 
-/** What `subscribeKVEvents` takes: addresses and topic. */
+/** Options of `subscribeKVEvents`: addresses and topic. */
 export interface KVSubscriptionOptions {
   /** Where the publisher sends, such as `tcp://10.0.0.7:5557`. It need not be there yet. */
   readonly endpoint: string;
@@ -57,7 +57,7 @@ export interface KVSubscriptionCounts extends OrderCounts {
   readonly events: number;
   /** Messages that could not be read. */
   readonly garbage: number;
-  /** What was wrong with the last of them; empty for none. */
+  /** The fault of the last such message; empty without one. */
   readonly lastGarbage: string;
   /** Times that the reader was too slow, and lost what waited. */
   readonly overflows: number;

@@ -24,7 +24,10 @@ import {
 import { towards } from './reactive.ts';
 import { scalingPolicies } from './registry.ts';
 
-/** What makes the autoscaler look before its poll is due; Infinity, and 0 for the attainment, for never. */
+/**
+ * Conditions under which the autoscaler looks before its poll is due. Infinity disables a trigger, and 0 the one
+ * of the attainment.
+ */
 export interface ScaleTriggers {
   /** Mean queue depth above this, for as long as `sustainedUs`. */
   readonly queueDepth: number;
@@ -233,7 +236,7 @@ export interface ServingReplica {
 /** How replicas of the start begin: ready and warm, or cold, with a model to load. */
 export type ReplicaStart = 'warm' | 'cold';
 
-/** What the cluster has to do because of a call. */
+/** An action that a call asks of the cluster. */
 export type ReplicaAction =
   /** Call `due` for the replica at that time. */
   | { readonly kind: 'wait'; readonly replica: number; readonly untilUs: number }

@@ -9,7 +9,7 @@ type BesideRow = readonly [flags: string, about: string, otherwise?: string];
 /** Accepted among them, and without a file. */
 export const unwritten: readonly string[] = ['--log'];
 
-/** What a run writes. */
+/** Options for what a run writes. */
 export const outputRows: readonly BesideRow[] = [
   ['--json [file]', 'write the result as JSON (to standard output without a file)'],
   ['--metrics-path <file>', "write metrics in BLIS's JSON, with a row per request"],
