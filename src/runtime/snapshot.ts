@@ -5,7 +5,7 @@
  *
  * A sum over all of it comes first, so that a state in which anything was changed is refused before anything is made
  * of it. What was put back must then pass the object's own audit. A state that never leaves its process (`takeState`,
- * `putBackState`) has no sum and no audit, which would take longer than all the rest.
+ * `putBackState`) has no sum and no audit, which would take most of the time.
  */
 
 import { digestWords } from './digest.ts';
@@ -100,7 +100,7 @@ export function takeState(owner: Stateful): SavedState {
   return saver.saved;
 }
 
-/** The state that `takeState` gave, with its seal. @throws TKV_INPUT for a state that is no plain data */
+/** Adds the seal to what `takeState` gave. @throws TKV_INPUT where it holds what cannot be saved */
 export function sealed(state: SavedState): SavedState {
   return [sealOf(state, Infinity), ...state.slice(1)];
 }
@@ -124,7 +124,7 @@ export function restoreState(owner: Stateful, saved: SavedState): void {
   }
 }
 
-/** Puts back a state that this process took and that nothing has changed: its seal is not looked at. */
+/** Puts back a state that this process took and nothing has changed: no seal is checked. */
 export function putBackState(owner: Stateful, saved: SavedState): void {
   const restorer = new Restorer(saved);
   owner.visitState(restorer);
