@@ -180,7 +180,7 @@ function checkOptions(context: RequestContext, options: StateOptions): void {
   requireFlag(options.wait, 'wait');
   throwIfAborted(signalsOf(context, options));
   if (options.extras !== undefined && EXTRA in options.extras) {
-    throw inputError(`extras.${EXTRA}`, 'is taken by states. Name your extra otherwise.');
+    throw inputError(`extras.${EXTRA}`, 'is taken by states. Choose another name for the extra.');
   }
 }
 

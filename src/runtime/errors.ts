@@ -4,6 +4,7 @@
  * for bad input.
  */
 
+/** The stable code of a `TierKVError`. */
 export type ErrorCode =
   | 'TKV_CONFIG' // a setting is missing, malformed or out of range
   | 'TKV_INPUT' // a trace, spec or data file holds something that it may not hold

@@ -250,7 +250,11 @@ export async function observe(
   const startMs = performance.now();
   for (const request of requests) {
     if (pending.length === maxRequests) {
-      throw configError('requests', `leaves more than ${maxRequests}`, 'Observe a part of the workload.');
+      throw configError(
+        'requests',
+        `leaves more than ${maxRequests} requests`,
+        'Observe a part of the workload.',
+      );
     }
     firstUs ??= request.arrivalUs;
     // upstream's ids reach beyond small vocabularies: folding keeps equal tokens equal, and so shared prefixes

@@ -69,6 +69,9 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
     },
   ],
   ['phrase', { 'src/a/x.ts': `// ${['Who', 'ever'].join('')} asks gets an answer.\nexport const x = 1;` }],
+  ['phrase', { 'src/a/x.ts': '/** What it holds. */\nexport const x = 1;' }],
+  ['phrase', { 'src/a/x.ts': '/**\n * As `open`, at once.\n */\nexport const x = 1;' }],
+  ['phrase', { 'src/a/x.ts': '  // By slot.\nexport const x = 1;' }],
   [
     'one-mechanism',
     { 'src/a/x.ts': "import { Worker } from 'node:worker_threads';\nexport const w = new Worker('x');" },

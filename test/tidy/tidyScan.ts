@@ -84,6 +84,9 @@ export const bannedPhrases: readonly RegExp[] = [
   /\bthat of\b/i,
 ];
 
+/** Openings of comments that have to be read with the name behind them: they have no subject. */
+const bannedOpening = /^(?:Of|By|What|As)\b/;
+
 interface Parsed {
   readonly path: string;
   readonly text: string;
@@ -110,6 +113,7 @@ export function findUntidy(
     ...variantNames(inSource, rules),
     ...commandLine(parsed),
     ...phrases(parsed),
+    ...openings(inSource),
     ...mechanisms(inSource, rules),
     ...circles(inSource),
     ...exportsInVain(parsed, rules),
@@ -370,6 +374,22 @@ function commandLine(files: readonly Parsed[]): Finding[] {
   return files
     .filter(({ path, imports }) => !may(path) && imports.some((to) => to.startsWith('src/cli/')))
     .map(({ path }) => ({ rule: 'command-line', at: path, problem: 'imports from src/cli' }));
+}
+
+function openings(files: readonly Parsed[]): Finding[] {
+  const findings: Finding[] = [];
+  for (const { path, text } of files) {
+    const lines = text.split('\n').map((line) => line.trim());
+    for (const [i, line] of lines.entries()) {
+      const goesOn = line.startsWith('//') && i > 0 && lines[i - 1].startsWith('//');
+      if (goesOn || !/^\/(\*\*|\/)/.test(line)) continue;
+      const [found] =
+        bannedOpening.exec((line === '/**' ? lines[i + 1] : line).replace(/^[/*]+\s*/, '')) ?? [];
+      if (found === undefined) continue;
+      findings.push({ rule: 'phrase', at: `${path}:${i + 1}`, problem: `a comment opens with "${found}"` });
+    }
+  }
+  return findings;
 }
 
 function phrases(files: readonly Parsed[]): Finding[] {

@@ -104,10 +104,10 @@ async function remoteAsAsked(url: string, quick: boolean): Promise<object> {
 function refuseIdle(what: Measured, { plot, quick, sustained, fio, remote }: BenchOptions): void {
   const hasLinks = what === 'links' || what === 'all';
   if (!hasLinks && plot !== undefined) {
-    throw configError('--plot', `draws links, of which bench ${what} has none`, 'Leave it out.');
+    throw configError('--plot', `draws links, and bench ${what} measures no links`, 'Leave it out.');
   }
   if (!hasLinks && sustained) {
-    throw configError('--sustained', `is about links, of which bench ${what} has none`, 'Leave it out.');
+    throw configError('--sustained', `is about links, and bench ${what} measures no links`, 'Leave it out.');
   }
   if (what === 'remote' && remote === undefined) {
     throw configError('--remote', 'is missing', 'Name the server, as redis://host:6379.');

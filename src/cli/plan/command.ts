@@ -6,7 +6,7 @@ import { startProgressBar } from '../../io/printing/progress.ts';
 import { configError, renamed, TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
-import type { PlanQuestion } from '../../studies/plan/index.ts';
+import type { PlanQuestion } from '../../studies/plan/question.ts';
 import { numberWithin } from '../flags.ts';
 import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
@@ -83,7 +83,7 @@ export function planCommand(): Command {
       const { answerText } = await import('./report.ts');
       const targets = Object.fromEntries(flags.target.map((text) => parseTarget(text)));
       if (flags.target.length === 0) {
-        throw configError('--target', 'is missing', 'Give one at least, such as ttft_p99=500ms.');
+        throw configError('--target', 'is missing', 'Give at least one, such as ttft_p99=500ms.');
       }
       const question: PlanQuestion = {
         model: flags.model,

@@ -248,7 +248,7 @@ interface AnswerBody {
     readonly status?: unknown;
     readonly usage?: Readonly<Record<string, unknown>> | null;
   } | null;
-  /** Of Anthropic's first event. */
+  /** The message of Anthropic's first event. */
   readonly message?: { readonly usage?: Readonly<Record<string, unknown>> | null } | null;
 }
 

@@ -346,7 +346,7 @@ function rowOf({ timestampMs, inputTokens, outputTokens, hashIds }: TraceRequest
 
 /** One request of a Mooncake-format trace, as a command hands it on. */
 export interface TraceRequest {
-  /** As the line has it; `mooncakeArrivalUs` makes whole microseconds of it. */
+  /** Time as the line has it; `mooncakeArrivalUs` makes whole microseconds of it. */
   readonly timestampMs: number;
   readonly inputTokens: number;
   readonly outputTokens: number;

@@ -145,7 +145,7 @@ export interface SnapshotData {
 
 /** A simulation at one moment, from which any number of runs go on. */
 export class SimulationSnapshot {
-  /** As this process took it, without a seal. */
+  /** The state as this process took it, without a seal. */
   readonly own: SnapshotData;
   #data: SnapshotData | undefined;
   readonly #parts: SimulationParts;

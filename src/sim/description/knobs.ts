@@ -32,7 +32,7 @@ export interface Knob extends SettingKind {
   readonly isLone?: true;
   /** Whether a value that ends with `.json` is the path of a file. */
   readonly isFile?: true;
-  /** What it makes of each request of a recorded trace: a setting that says this needs no other file. */
+  /** Changes each request of a recorded trace; a setting that has this needs no other file. */
   readonly shapes?: (request: WorkloadRequest, value: never) => WorkloadRequest;
   /** Names of what a run must have for it to have an effect (`needs.ts`). */
   readonly needs?: readonly string[];
