@@ -142,7 +142,7 @@ export function requireOptions<Options extends object>(
   code: ErrorCode = 'TKV_INPUT',
   nullable: readonly string[] = [],
 ): Options {
-  requireObject(options, field, code);
+  requireObject(options, field, code, names.includes('tenant') ? 'Pass { tenant }.' : undefined);
   for (const [name, value] of Object.entries(options)) {
     const full = field === 'options' || field === 'config' ? name : `${field}.${name}`;
     if (names.includes(name)) {
@@ -160,10 +160,15 @@ export function requireOptions<Options extends object>(
 }
 
 /** @throws TKV_INPUT, or the code given, if it is not an object of names and values */
-export function requireObject(value: object, field: string, code: ErrorCode = 'TKV_INPUT'): void {
+export function requireObject(
+  value: object,
+  field: string,
+  code: ErrorCode = 'TKV_INPUT',
+  remedy: string = 'Pass { name: value }.',
+): void {
   if (isRecord(value)) return;
   const problem = `${field} must be an object, and it is ${described(value)}`;
-  throw new TierKVError(code, `${problem}. Pass { name: value }.`, { field });
+  throw new TierKVError(code, `${problem}. ${remedy}`, { field });
 }
 
 /** @throws TKV_INPUT, or the code given, if it is not an array */

@@ -193,7 +193,7 @@ describe('tenants', () => {
     expect(kv.budget('b').tiers[0].protectedBytes).toBe(blocks(4));
     expect(kv.kvMetrics().lookups).toBeGreaterThan(0);
     expect(() => kv.setQuota('b', 'hbm', blocks(40))).toThrow(
-      expect.objectContaining({ field: 'quotaBytes' }),
+      expect.objectContaining({ field: 'bytes' }),
     );
     expect(() => kv.setQuota('b', 'hmb' as 'hbm', 0)).toThrow("Did you mean 'hbm'?");
   });
