@@ -19,7 +19,7 @@ const alone: readonly string[] = [
   'test/embed/device/**/*.test.ts',
   'test/embed/mistakes/what-a-machine-cannot-hold-is-refused.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
-  'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told}.test.ts',
+  'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told,a-job-of-another-hand-is-refused}.test.ts',
 ];
 
 /**
@@ -28,7 +28,7 @@ const alone: readonly string[] = [
  */
 export const live: readonly string[] = [
   ...alone,
-  'test/{adapters,backends,cli,compute,embed,examples,explain,metrics,report,testing}/**/*.test.ts',
+  'test/{adapters,backends,cli,compute,doctor,embed,examples,explain,metrics,report,testing}/**/*.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
   'test/gateway/{*,live/*,events/live/*}.test.ts',
@@ -85,7 +85,6 @@ export const long: readonly string[] = [
   'test/sim/control/a-thousand-instances.test.ts',
   'test/sim/report/every-report-adds-up.test.ts',
   'test/sim/sandbox/attacks/attacks.test.ts',
-  'test/sim/report/each-block-that-moves-has-a-record.test.ts',
   'test/sim/sandbox/attacks/longWork.test.ts',
   'test/sim/sandbox/javascript/policy.test.ts',
   'test/sim/sandbox/starlark/engines.test.ts',

@@ -5,7 +5,7 @@
 
 const OLDEST = [22, 12] as const;
 
-/** What to tell who runs an older Node; undefined where `version` will do. @param version as in 20.20.2 */
+/** The message for users of an older Node; undefined where `version` will do. @param version as in 20.20.2 */
 export function nodeIsTooOld(version: string): string | undefined {
   const [major, minor] = version.split('.').map(Number);
   if (major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])) return undefined;

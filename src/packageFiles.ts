@@ -37,7 +37,7 @@ function inPackage(relative: string): URL {
   return new URL(relative, known);
 }
 
-/** As in `package.json`. */
+/** Version in `package.json`. */
 export function packageVersion(): string {
   return manifestAt(inPackage('package.json')).version;
 }

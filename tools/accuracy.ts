@@ -14,10 +14,10 @@ const { values } = parseArgs({
   options: { runs: { type: 'string', multiple: true, default: [] }, out: { type: 'string' } },
 });
 const shipped = {
-  maxNumSeqs: 128,
-  maxNumBatchedTokens: 2048,
-  gpuMemoryUtilization: 0.9,
-  blockSize: 16,
+  maxSequences: 128,
+  maxBatchedTokens: 2048,
+  memoryUtilization: 0.9,
+  blockTokens: 16,
   tp: 1,
   dp: 1,
 };

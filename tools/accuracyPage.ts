@@ -146,10 +146,10 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
     model,
     tp: whole(engine.tensor_parallel_size ?? instance.tp_size, 1),
     dp: whole(engine.data_parallel_size, 1),
-    maxNumSeqs: need(engine.max_num_seqs, 128, 'max_num_seqs'),
-    maxNumBatchedTokens: need(engine.max_num_batched_tokens, 2048, 'max_num_batched_tokens'),
-    gpuMemoryUtilization: isShare ? utilization : 0.9,
-    blockSize: whole(engine.block_size, 16),
+    maxSequences: need(engine.max_num_seqs, 128, 'max_num_seqs'),
+    maxBatchedTokens: need(engine.max_num_batched_tokens, 2048, 'max_num_batched_tokens'),
+    memoryUtilization: isShare ? utilization : 0.9,
+    blockTokens: whole(engine.block_size, 16),
   };
   const kvBlocks = blocksSaid(whole(engine.num_gpu_blocks, 0) || log.gpuBlocks, log.kvTokens, by);
   return { by: kvBlocks === undefined ? by : { ...by, kvBlocks }, assumed };
@@ -220,11 +220,11 @@ function logOf(folder: string): LoggedEngine {
 function blocksSaid(
   gpuBlocks: number | undefined,
   kvTokens: number | undefined,
-  { model, blockSize }: ServedBy,
+  { model, blockTokens }: ServedBy,
 ): number | undefined {
   if (!gpuBlocks && kvTokens === undefined) return undefined;
   const { fullGroups, windowGroups, linearGroups } = kvLayout(loadModel(model));
-  const pool = gpuBlocks || ((kvTokens ?? 0) / blockSize) * (fullGroups + windowGroups + linearGroups);
+  const pool = gpuBlocks || ((kvTokens ?? 0) / blockTokens) * (fullGroups + windowGroups + linearGroups);
   return Math.floor(pool / fullGroups);
 }
 

@@ -1,5 +1,5 @@
 /**
- * What a tier is to everything that goes over tiers: a row. Its store, its options and its links stand in its own files;
+ * A tier as a row, for all code that goes over tiers. Its store, its options and its links stand in its own files;
  * the registration (tierRows.ts) lists it; the list of names and its order are in src/runtime/tier/tier.ts.
  *
  * - A row is asked for its size first. A row without a size is off, and nothing of it is opened.
@@ -21,26 +21,26 @@ import type { StoreIdentity } from './file/record.ts';
 import type { LiveDevice } from './webgpu/device.ts';
 import type { DevicePool } from './webgpu/types.ts';
 
-/** What the options give a tier. */
+/** A tier's settings by the options. */
 export interface TierWish extends Pick<TierSize, 'writeBudget'> {
   /** The option that says how large it is, for errors. */
   readonly field: string;
   readonly bytes: number;
 }
 
-/** What a runtime tells tiers whose blocks outlive the process or are shared. */
+/** Facts of a runtime for tiers whose blocks outlive the process or are shared. */
 export interface TierFacts {
-  /** What gives blocks their meaning. */
+  /** The facts that give blocks their meaning. */
   readonly identity: StoreIdentity;
   /** The secret under which block keys are made: 16 to 32 bytes. */
   readonly secretKey: Uint8Array;
-  /** What to keep with the record of a block, by its key; absent where nothing is kept. */
+  /** Note to keep with the record of a block, by its key; absent where none is kept. */
   readonly noteOf?: ((key: Uint32Array) => Uint8Array | undefined) | undefined;
   /** Microseconds in which this number of bytes would be computed instead of loaded; undefined while not known. */
   readonly computeUs?: ((bytes: number) => number | undefined) | undefined;
 }
 
-/** What a row gets to open its tier. */
+/** Input of a row that opens its tier. */
 export interface TierRequest<Options> {
   readonly options: Options;
   readonly shape: PoolShape;
@@ -70,7 +70,7 @@ export interface DurableTier {
   records(): readonly AdoptedBlock[];
   /** Fulfilled when all blocks whose writing has ended are durable. @throws TKV_IO */
   save(): Promise<void>;
-  /** What was kept with the blocks (`noteOf`). */
+  /** Notes that were kept with the blocks (`noteOf`). */
   readonly notes: TierNotes;
 }
 
@@ -94,7 +94,7 @@ export interface ChainPart {
 
 /** A tier that others write too: what it holds is asked for when a request comes. */
 export interface SharedTier {
-  /** What it has of each chain, from `from` on up to the first gap. Empty where it does not answer in time. */
+  /** Blocks that it has of each chain, from `from` on up to the first gap. Empty where it does not answer in time. */
   lookup(chains: readonly ChainPart[]): Promise<readonly (readonly NamedBlock[])[]>;
   /** The place stands for the block of `key` from now on. */
   believe(place: SlotPlace, key: Uint32Array): void;
@@ -123,7 +123,7 @@ export interface TierQuestion<Options> {
     /** A temporary one is made where none is named. The place of another kind has to be named, or the tier is off. */
     readonly isDirectory: boolean;
   };
-  /** What the row is opened with. @param place empty for a tier without one */
+  /** Options with which the row is opened. @param place empty for a tier without one */
   options(bytes: number, place: string): Options;
 }
 
@@ -137,7 +137,7 @@ export interface TierRow<Options> {
   readonly title: string;
   /** Names of the tier's options in a configuration. */
   readonly optionNames: readonly string[];
-  /** What the store calls its settings, in the names of the options. */
+  /** The store's names of its settings, in the names of the options. */
   readonly fieldNames: Readonly<Record<string, string>>;
   /** Whether sequences can read and write there. */
   readonly canBeTop: boolean;
@@ -147,7 +147,7 @@ export interface TierRow<Options> {
   readonly isShared?: boolean;
   /** Its slots are memory of this process: other tiers copy from and to it, so it is closed last. */
   readonly isHostMemory?: boolean;
-  /** What may be under way on a link to or from it. Default: 64 MiB, in batches of 8. */
+  /** Limits of what may be under way on a link to or from it. Default: 64 MiB, in batches of 8. */
   readonly links?: LinkLimits;
   /** Absent: commands that take the sizes of tiers do not ask for this one. */
   readonly asked?: TierQuestion<Options>;
@@ -161,7 +161,7 @@ export interface TierRow<Options> {
   open(request: TierRequest<Options>): Promise<OpenedTier>;
 }
 
-/** What only a device has was asked of a runtime without one. */
+/** The error of a call that needs a device, to a runtime without one. */
 export function noDevice(what: string): TierKVError {
   return new TierKVError(
     'TKV_STATE',

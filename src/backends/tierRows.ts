@@ -17,7 +17,7 @@ import type { TierRow } from './tierRow.ts';
 import { type HbmOptions, hbmTier } from './webgpu/deviceTier.ts';
 import type { DevicePool } from './webgpu/types.ts';
 
-/** What a configuration can say of the tiers. */
+/** Options of a configuration for the tiers. */
 export interface TierOptions extends HbmOptions, DdrOptions, NvmeOptions, RemoteOptions {}
 
 /** The stores as they were opened, by the name of their tier; undefined for a tier that is off. */
@@ -29,7 +29,7 @@ export interface TierStores {
   readonly remote: RemoteStore | undefined;
 }
 
-/** What the engine works on, as `wrapStores` gets it: a tier that is off is absent. */
+/** Stores of the engine, as `wrapStores` gets them: a tier that is off is absent. */
 export interface EngineStores {
   readonly hbm?: TopTierStore | undefined;
   readonly ddr?: (HostTierStore & TopTierStore) | undefined;

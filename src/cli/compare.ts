@@ -6,13 +6,11 @@ import { startProgressBar } from '../io/printing/progress.ts';
 import { renderTable } from '../io/printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { ServedBy } from '../sim/fitting/fitRequests.ts';
-import { runText, servedBy, servedOptions } from './latency/command.ts';
+import { runText, type ServedOptions, servedBy, servedOptions } from './latency/command.ts';
 import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 
-interface CompareValues extends Omit<ServedBy, 'kvBlocks' | 'blockSize'> {
-  readonly hbm?: number;
-  readonly blockTokens: number;
+interface CompareValues extends ServedOptions, Pick<ServedBy, 'gpu' | 'model' | 'tp' | 'dp' | 'blockTokens'> {
   readonly coefficients?: string;
   readonly fitShare: number;
   readonly json?: string;

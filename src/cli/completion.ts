@@ -85,7 +85,7 @@ function short(about: string): string {
 
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** What may stand behind a command, in words of a `case` of bash and zsh. */
+/** Words that may stand behind a command, in words of a `case` of bash and zsh. */
 function cases(commands: readonly CompletedCommand[]): string {
   const behind = commands.map(({ path, subcommands, options, words }) => {
     const flags = options.flatMap((option) => option.flags.filter((flag) => flag.startsWith('--')));

@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { printable } from '../io/printing/text.ts';
 import type { Dashboard, DashboardOptions } from '../observe/dashboard/index.ts';
 import { requireInteger } from '../runtime/errors.ts';
+import { notes } from './help.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
 
@@ -29,7 +30,7 @@ export function dashboardCommand(): Command {
     .option('--port <number>', 'port; 0: any that is free', '8081')
     .option('--follow', 'the run still writes the log: show what it adds')
     .option('--links <file>', 'profile of tierkv calibrate, for the limits of the links')
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (log: string, { host, port, links, follow }: DashboardPlace) => {
       const portNumber = requireInteger('--port', Number(port), 0, 65_535);
       const limits = links === undefined ? {} : await limitsIn(links);
@@ -78,7 +79,7 @@ async function whole(log: string, limits: Readonly<Record<string, number>>): Pro
   return (access) => logDashboard(frames, { ...access, limits });
 }
 
-/** By link, in bytes a second. */
+/** Limits by link, in bytes a second. */
 async function limitsIn(file: string): Promise<Record<string, number>> {
   const { readText } = await import('../io/files/inputs.ts');
   const { parseLinkCalibration } = await import('../sim/latency/capacity.ts');

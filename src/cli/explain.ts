@@ -5,6 +5,7 @@ import { fileLines, readText } from '../io/files/inputs.ts';
 import { requireWritableTargets, writeResultJson } from '../io/files/results.ts';
 import { startProgressBar } from '../io/printing/progress.ts';
 import { configError } from '../runtime/errors.ts';
+import { notes } from './help.ts';
 import { addSimulateOptions, askedOf, givenOptions, jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 
@@ -36,7 +37,7 @@ export function explainCommand(): Command {
     .option('--prefix <file>', 'what a request for this prefix would find at the end of the log')
     .option('--simulated', 'run a simulation, and explain a request of it', false)
     .addOption(jsonOption())
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (first: string | undefined, rest: string[], values: ExplainValues) => {
       const questions = [values.request, values.block, values.prefix].filter((each) => each !== undefined);
       if (questions.length !== 1) {

@@ -15,6 +15,7 @@ import type {
   ReplayResult,
   ShadowReport,
 } from '../serve/gateway/index.ts';
+import { notes } from './help.ts';
 import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
@@ -65,7 +66,8 @@ At the operators' port, which answers this machine alone, or with --admin-key al
 
   GET  /metrics                        figures for Prometheus
   GET  /gateway/status                 backends with the age of each signal
-  POST /gateway/backends/ID/drain      nothing new goes there; resume takes it back (with --admin-key)
+  POST /gateway/backends/ID/drain      nothing new goes there
+  POST /gateway/backends/ID/resume     takes it back (both with --admin-key)
 
 Limits, each as NAME=NUMBER: bodyBytes, headerBytes, requests, uploadMs, retries, graceMs, headMs, idleMs, totalMs,
 bytes, clientMs.
@@ -114,15 +116,15 @@ export function gatewayCommand(): Command {
     .option('--slot <slot>', 'what a program decides', 'routing')
     .option(
       '--shadow <[name=]file>',
-      'another policy that decides beside, without effect; repeatable',
+      'shadow policy, whose decisions have no effect; repeatable',
       repeated,
       [],
     )
     .option('--control <file>', 'deployment file whose section "control" is taken')
     .option('--host <host>', 'address to listen at', '127.0.0.1')
     .option('--port <port>', 'port to listen at; 0: any that is free', '8080')
-    .option('--block-tokens <n>', 'tokens of a block of the servers', '16')
-    .option('--max-sequences <n>', 'most requests in the batch of a server', '256')
+    .option('--block-tokens <n>', 'tokens per KV block of the servers', '16')
+    .option('--max-sequences <n>', 'maximum requests per batch of a server', '256')
     .option(
       '--backend-blocks <n,...>',
       'blocks of each tier of a server that does not say, HBM first',
@@ -156,13 +158,13 @@ export function gatewayCommand(): Command {
     .option('--backend-key <file>', "key that servers are shown in place of the clients'")
     .option('--send-priority', 'tell servers the rank of each request, as vLLM takes it', false)
     .option('--poll-ms <n>', 'milliseconds between two polls of a server', '500')
-    .option('--seed <n>', "of the policies' random streams", '0')
+    .option('--seed <n>', 'seed of the policies', '0')
     .option('--limit <name=number>', 'a limit; repeatable', repeated, [])
     .option('--log <file>', 'write all inputs and decisions, for tierkv gateway replay')
     .option('--trace <file>', 'write the requests as a workload, for tierkv simulate')
     .option('--part-bytes <n>', 'size after which log and trace go on in a new file (default: 1 GiB)')
     .option('--keep-parts <n>', 'finished files of each that are kept; 0: all', '0')
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (options: GatewayOptions) => {
       const { Gateway } = await import('../serve/gateway/index.ts');
       const config = await configOf(options);
@@ -200,7 +202,9 @@ export function gatewayCommand(): Command {
     .addOption(jsonOption())
     .addHelpText(
       'after',
-      '\nExit code: 0 where all decisions are the same, 1 where any differs.\nLast line: differences N',
+      notes(
+        'Exit code: 0 where all decisions are the same, 1 where any differs.\n\nLast line: differences N',
+      ),
     )
     .action(async (log: string, { json }: { json?: string }) => {
       requireWritableTargets({ '--json': json }, { LOG: log });
@@ -316,7 +320,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
   };
 }
 
-/** What is said of servers, by the server. */
+/** Values of an option that names servers, by server. */
 function endpointsOf(option: string, texts: readonly string[], ids: readonly string[]): Map<string, string> {
   const endpoints = new Map<string, string>();
   for (const text of texts) {

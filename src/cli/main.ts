@@ -7,8 +7,8 @@
  */
 
 /**
- * As many disk I/Os run at once as libuv has threads; four do not keep a disk busy. It counts them when the
- * first is needed, which with Node 22 is before this line: there only the environment sets it.
+ * Disk I/Os run as many at once as libuv has threads; four do not keep a disk busy. It counts them when the first is
+ * needed, which with Node 22 is before this line: there only the environment sets it.
  */
 process.env.UV_THREADPOOL_SIZE ??= '8';
 

@@ -84,6 +84,13 @@ async function run(file: string, options: OptionValues): Promise<void> {
         'and each may hold several tokens',
     );
   }
+  const odd = lines.flatMap(({ unknown_end }) => unknown_end ?? []);
+  if (odd.length > 0) {
+    const reasons = printable([...new Set(odd)].slice(0, 5).join(', '));
+    bar.say(
+      `warning: ${formatCounted(odd.length, 'answers')} ended for a reason that is not known (${reasons}): see whether they are whole`,
+    );
+  }
   if (latestUs > lateUs) {
     bar.say(
       `warning: requests were sent up to ${formatSeconds(latestUs / 1e6)} late: this machine is too busy for the rate`,
@@ -119,17 +126,17 @@ export function observeCommand(): Command {
     tracePaths,
   )
     .requiredOption('--target <url>', 'the server, as http://localhost:8000')
-    .requiredOption('--out <file.jsonl>', 'where a line a request goes')
+    .requiredOption('--out <file.jsonl>', 'output file, a line per request')
     .option('--model <name>', 'model to ask for (default: the first that the server lists)')
     .option('--vocabulary <n>', 'token ids are sent below this (default: 32000)')
-    .option('--num-requests <n>', 'most requests that are sent')
+    .option('--num-requests <n>', 'maximum number of requests')
     .option('--warm-up <n>', 'requests that are sent one by one before, and not recorded')
     .option('--speedup <x>', 'factor by which arrivals are faster (default: 1)')
-    .option('--timeout <time>', 'longest time of a request, as 30s, or in seconds (default: 600)')
+    .option('--timeout <time>', 'request timeout, as 30s, or in seconds (default: 600)')
     .option('--api-key-env <name>', 'environment variable that holds the key of the API')
     .option('--from <format>', 'format of the workload, found out by default')
     .option('--seed <n>', 'random key of a specification')
-    .option('--rate <n>', 'requests a second, for files without times')
+    .option('--rate <n>', 'arrival rate in requests per second, for files without times')
     .addOption(jsonOption())
     .action(run);
 }

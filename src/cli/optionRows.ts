@@ -48,10 +48,9 @@ function addRow(command: Command, flags: string, about: string, otherwise?: stri
 
 /** `--json [file]` of every command: what it writes is described by docs/reference/result.schema.json. */
 export function jsonOption(): Option {
-  return new Option(
-    '--json [file]',
-    'write the result as JSON, to standard output unless a file is named',
-  ).preset(STDOUT);
+  return new Option('--json [file]', 'write the result as JSON (to standard output without a file)').preset(
+    STDOUT,
+  );
 }
 
 /** All options of `tierkv simulate`. */

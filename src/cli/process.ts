@@ -86,10 +86,7 @@ const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** A signal so soon after the first is the same one: a terminal sends Ctrl+C to npm too, and npm passes it on. */
 const ECHO_MS = 500;
 
-/**
- * What `signal.reason` is after a stop. The process then ends with 128 + the signal's number, as shells
- * expect.
- */
+/** The `signal.reason` after a stop. The process then ends with 128 + the signal's number, as shells expect. */
 export class Interrupted extends Error {
   override readonly name: string = 'Interrupted';
   readonly exitCode: number;
@@ -168,12 +165,12 @@ const inputs = [
 ];
 
 let kept: { readonly folder: TemporaryDirectory; readonly file: string } | undefined;
-/** The command that runs. */
-let running: Command | undefined;
+/** Names of the library's fields as options of the running command. */
+const called = new Map<string, string>();
 
 /** Takes `-` in the options and arguments of a command that is about to run. */
 export async function useStandardStreams(command: Command): Promise<void> {
-  running = command;
+  await nameFields(command);
   const dashes = command.options.filter((option) => {
     const name = option.attributeName();
     return command.getOptionValueSource(name) === 'cli' && command.getOptionValue(name) === '-';
@@ -212,17 +209,32 @@ export async function useStandardStreams(command: Command): Promise<void> {
   }
 }
 
+/** Options by the fields that they set: by their own names, and of settings by path and by the last word of the path. */
+export async function nameFields(command: Command): Promise<void> {
+  const { pathOfFlag } = await import('../sim/description/knobs.ts');
+  called.clear();
+  const flags = command.options.filter(({ negate, hidden }) => !negate && !hidden);
+  for (const option of flags) called.set(option.attributeName(), option.long ?? option.flags);
+  for (const { long = '' } of flags) {
+    const path = pathOfFlag(long);
+    if (path === undefined) continue;
+    for (const name of [path, path.slice(path.lastIndexOf('.') + 1)]) {
+      if (!called.has(name)) called.set(name, long);
+    }
+  }
+  // an argument has its own name
+  for (const argument of command.registeredArguments) called.delete(argument.name());
+}
+
 /**
  * The error in the words of the call. A field of the library that an option of the command sets is that option, and the file in
  * which standard input is kept is standard input.
  */
 export function inCallersWords(error: unknown): unknown {
-  const names = new Map<string, string>();
-  for (const option of running?.options ?? []) {
-    if (option.long !== undefined && !option.negate) names.set(option.attributeName(), option.long);
-  }
-  if (kept !== undefined) names.set(kept.file, 'standard input');
-  return renamed((name) => names.get(name), error);
+  return renamed(
+    (name) => (kept !== undefined && name === kept.file ? 'standard input' : called.get(name)),
+    error,
+  );
 }
 
 const maxBytes = 2 ** 32;

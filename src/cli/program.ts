@@ -3,9 +3,10 @@
  * needs neither a GPU binding nor a simulator. Commands throw; `main.ts` decides how the process ends.
  */
 
-import { Command, Help, type Option } from 'commander';
+import { Command } from 'commander';
 import { packageVersion } from '../packageFiles.ts';
 import { configError } from '../runtime/errors.ts';
+import { styleHelp } from './help.ts';
 
 interface CommandEntry {
   readonly name: string;
@@ -53,6 +54,11 @@ const entries: readonly CommandEntry[] = [
     name: 'gateway',
     summary: 'route requests to servers by the policies that were searched in the simulator',
     load: async () => (await import('./gateway.ts')).gatewayCommand(),
+  },
+  {
+    name: 'doctor',
+    summary: 'say which byte of a prompt broke a prefix cache, from recorded requests',
+    load: async () => (await import('./doctor.ts')).doctorCommand(),
   },
   {
     name: 'parity',
@@ -124,16 +130,6 @@ function wantedCommand(args: readonly string[]): string | undefined {
   return words[0] === 'help' ? words[1] : words[0];
 }
 
-/** As commander's, without defaults that say nothing: false of a flag, an empty list, what an option alone means. */
-function optionDescription(option: Option): string {
-  const { defaultValue, description } = option;
-  const saysNothing =
-    option.presetArg !== undefined ||
-    defaultValue === false ||
-    (Array.isArray(defaultValue) && defaultValue.length === 0);
-  return saysNothing ? description : new Help().optionDescription(option);
-}
-
 /** `tierkv workload generate`: the words that call the command. */
 function callOf(command: Command): string {
   return command.parent === null ? command.name() : `${callOf(command.parent)} ${command.name()}`;
@@ -152,6 +148,7 @@ export const examples: Readonly<Record<string, string>> = {
   gateway: 'gateway --backend a=http://127.0.0.1:8001 --backend b=http://127.0.0.1:8002 --policy mine.json',
   'gateway replay': 'gateway replay gateway.log',
   'gateway shadows': 'gateway shadows gateway.log',
+  doctor: 'doctor requests.jsonl --report doctor.html',
   parity: 'parity --num-requests 40 --report parity.html',
   'workload generate': 'workload generate --workload chatbot --rate 5 --num-requests 1000 --output chatbot',
   'workload describe':
@@ -174,9 +171,8 @@ export const examples: Readonly<Record<string, string>> = {
 
 /** Errors are thrown to the caller, who writes them; they know the command whose help shows the way. */
 function throwErrors(command: Command): void {
-  command.configureHelp({ optionDescription });
-  const example = examples[callOf(command).replace(/^tierkv /, '')];
-  if (example !== undefined) command.addHelpText('after', `\nExample: tierkv ${example}`);
+  const call = callOf(command).replace(/^tierkv /, '');
+  styleHelp(command, call, examples[call]);
   command.configureOutput({ writeErr: () => {} }).exitOverride((error) => {
     throw Object.assign(error, { call: callOf(command) });
   });

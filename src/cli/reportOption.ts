@@ -6,7 +6,7 @@ import { commandText } from '../observe/report/origin.ts';
 import { requireReportTarget, writeReport } from '../observe/report/writeReport.ts';
 
 export const reportFlags = '--report <file.html>';
-export const reportAbout = 'write a page for people who decide';
+export const reportAbout = 'write an HTML report';
 
 /** Before a long run. @throws TKV_IO or TKV_CONFIG where no report can be written there */
 export async function checkReport(target: unknown): Promise<void> {

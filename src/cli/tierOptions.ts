@@ -14,7 +14,7 @@ function wordOf(option: string): string {
 /** Blocks of a tier that has to be named, unless its size is said. */
 export const NAMED_BLOCKS = '20000';
 
-/** What was said for the option; undefined where nothing was. */
+/** The value given for the option; undefined without one. */
 export function textOf(words: TierWords, option: string): string | undefined {
   const said = words[wordOf(option)];
   return typeof said === 'string' ? said : undefined;

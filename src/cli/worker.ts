@@ -7,6 +7,7 @@ import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { startProgressBar } from '../io/printing/progress.ts';
 import { numberWithin, type OptionValues } from './flags.ts';
+import { notes } from './help.ts';
 import { interruptible } from './process.ts';
 
 const helpEnd = `
@@ -24,7 +25,7 @@ export function workerCommand(): Command {
     .argument('<server>', 'redis://host:6379, redis://:password@host:6379, or rediss:// for TLS')
     .option('--threads <n>', 'cases at once (default: one a core)')
     .option('--memory <MiB>', 'heap of each thread', '4096')
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (url: string, options: OptionValues) => {
       const threads = numberWithin(options, 'threads', '--threads', { min: 1, max: 1024, whole: true });
       const heapMiB = numberWithin(options, 'memory', '--memory', { min: 64, max: 1e6, whole: true }) ?? 4096;

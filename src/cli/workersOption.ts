@@ -8,7 +8,7 @@ import { numberWithin, type OptionValues } from './flags.ts';
 import { interruptible } from './process.ts';
 
 export const workersFlags = '--workers <n|redis://host>';
-export const workersAbout = 'threads (default: one a core), or the server of tierkv worker';
+export const workersAbout = 'worker threads (default: one per core), or the Redis server of tierkv worker';
 
 interface ChosenWorkers {
   /** Threads of this process. */

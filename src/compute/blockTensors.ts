@@ -25,7 +25,7 @@ const UNIFORM = 0x40;
 const LANES = 64;
 const ROW_WORDS = 4;
 
-/** What `BlockTensors.open` takes. */
+/** Configuration of `BlockTensors.open`. */
 export interface BlockTensorsConfig {
   readonly device: GPUDevice;
   readonly slabs: readonly GPUBuffer[];

@@ -62,7 +62,7 @@ export interface BlockPool {
 
 const blockPoolNames: readonly string[] = optionNames<BlockPool>({ slabs: true, layout: true });
 
-/** What `BlockConversion.open` takes. */
+/** Configuration of `BlockConversion.open`. */
 export interface BlockConversionConfig {
   readonly device: GPUDevice;
   readonly from: BlockPool;
@@ -151,7 +151,7 @@ function requireSameShape(from: KVFormat, to: KVFormat): void {
 //
 // `setPairs` writes through the queue, so the encoder of a step must be submitted before the next `setPairs`.
 
-/** What `BlockCopies.open` takes. */
+/** Configuration of `BlockCopies.open`. */
 export interface BlockCopiesConfig {
   readonly device: GPUDevice;
   /** The pool's buffers. */

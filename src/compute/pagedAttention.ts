@@ -291,7 +291,7 @@ const sourceShapeNames: readonly string[] = optionNames<SourceShape>({
   vOffset: true,
 });
 
-/** What `PagedAttention.open` takes: device, pool, layout and the shape of the model. */
+/** Configuration of `PagedAttention.open`: device, pool, layout and the shape of the model. */
 export interface AttentionConfig {
   readonly device: GPUDevice;
   /** The pool's buffers, to which the entries of block tables refer. */

@@ -33,7 +33,7 @@ export interface RuntimeParts {
   readonly log: DecisionLogFile | null;
   /** Fulfilled when the token ids of an earlier run's blocks are read. */
   readonly restored: Promise<void>;
-  /** What raises the context's signal. */
+  /** Raises the context's signal. */
   readonly closing: AbortController;
 }
 
@@ -145,7 +145,7 @@ const FINGERPRINT_BYTES = 16;
 /** Tokens of a step for which the time of computing is asked. */
 const STEP_TOKENS = 512;
 
-/** What the rows of the tiers are opened with: of the configuration, what is theirs. */
+/** Options of the configuration that the rows of the tiers take. */
 function tierOptionsOf(config: KVRuntimeConfig): Omit<StoreConfig, 'facts' | 'notice'> {
   const names = tierRows.flatMap(({ optionNames }) => optionNames);
   const options: TierOptions = Object.fromEntries(names.map((name) => [name, Reflect.get(config, name)]));
@@ -170,7 +170,7 @@ function factsOf(
   };
 }
 
-/** What gives stored blocks their meaning. The secret key itself is not written down. */
+/** The facts that give stored blocks their meaning. The secret key itself is not written down. */
 export function storeIdentity({
   model,
   layout,

@@ -216,16 +216,16 @@ export async function bring(
   );
 }
 
-// What a request may ask for beside its tokens, and its checks.
+// Options of a request beside its tokens, and their checks.
 
-/** What `kv.begin` takes beside the tokens: the tenant, extras of the request, and how it waits for room. */
+/** Options of `kv.begin` beside the tokens: the tenant, extras of the request, and how it waits for room. */
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;
   /**
-   * What else determines the KV of this request: adapters, images, a salt. It is part of the keys from the
-   * block on that has `fromToken` (0): blocks before it are shared with requests without, blocks from there
-   * on only with requests that have the same extras. Default: none.
+   * Other facts that determine the KV of this request: adapters, images, a salt. They are part of the keys from the
+   * block on that has `fromToken` (0): blocks before it are shared with requests without, blocks from there on only
+   * with requests that have the same extras. Default: none.
    */
   readonly extras?: RequestExtras | undefined;
   /** Lower numbers are served first when requests wait for room; among equals, tenants in turn. Default 0. */
@@ -295,7 +295,7 @@ export function retain(context: RequestContext, sequence: SequenceState, hint: R
   for (const { table } of sequence.groups) context.manager.retain(table, { priority, keepUntilUs }, nowUs);
 }
 
-/** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
+/** Signals that end a wait: the end of the runtime, and the caller's signal where there is one. */
 export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions): AbortSignal[] {
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw inputError(
@@ -331,7 +331,9 @@ interface Wish {
 
 type Group = Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>;
 
-/** What was read into host memory may be evicted from there before there is room; then it is read again. */
+/**
+ * Most reads into host memory. Blocks may be evicted from there before there is room in HBM; then they are read again.
+ */
 const STAGINGS_MAX = 3;
 
 /** How a request waits. */
@@ -339,7 +341,7 @@ interface Admission {
   readonly signals: readonly AbortSignal[];
   /** False: it had room before and lost it, and waits ahead of those of its priority. */
   readonly isFirst: boolean;
-  /** What it waits for blocks that others compute. */
+  /** The wait for blocks that others compute. */
   readonly sharing: SharedWait;
 }
 

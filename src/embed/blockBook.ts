@@ -1,5 +1,5 @@
 /**
- * What cached blocks are made of: their token ids, what else names them, whose they are, and in which tiers they lie.
+ * Facts of cached blocks: their token ids, extras that name them, tenants, and the tiers in which they lie.
  * The manager knows blocks by their keys alone, and routers ask by tokens; this book has both, for events and for
  * records on disk.
  *
@@ -12,10 +12,13 @@
 import { type BlockKeys, type KeyElements, keyToHex, type RequestExtras } from '../runtime/index.ts';
 import { blake2sOf } from '../runtime/keys/blake2s.ts';
 
-/** What names a block beside its tokens: an extra of its request that holds for it. */
+/** An extra of a request that names a block beside its tokens. */
 export interface BlockExtra {
   readonly name: string;
-  /** As it was given, if it is text of at most 128 characters or 32 bytes, these in hexadecimal digits; else its BLAKE2s-256. */
+  /**
+   * The value as it was given, if it is text of at most 128 characters or 32 bytes, these in hexadecimal digits; else
+   * its BLAKE2s-256.
+   */
   readonly value: string;
   /** The first token from which on it holds, counted from the block's first one: below 0 where that lies before the block. */
   readonly offset: number;
@@ -27,7 +30,7 @@ export interface BlockText {
   readonly tenant: string;
   /** Layer group, from 0. */
   readonly group: number;
-  /** What else names the block, in the order of `offset` and name; absent for nothing. */
+  /** Extras that name the block beside its tokens, in the order of `offset` and name; absent without any. */
   readonly extras?: readonly BlockExtra[];
   /** The block is the beginning of one: the last of its prompt, with fewer tokens than a block has. */
   readonly isTail?: true;
@@ -100,7 +103,7 @@ function bookedBlock(key: string, { parent, tokens, bytes, tiers, text }: Line):
 interface BookedChain {
   readonly tenant: string;
   readonly group: number;
-  /** As `blockExtras` gives them. */
+  /** Extras as `blockExtras` gives them. */
   readonly extras: readonly BlockExtra[];
   readonly blockTokens: number;
 }

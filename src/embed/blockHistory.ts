@@ -1,5 +1,5 @@
 /**
- * What became of blocks, and what each request found: the memory from which a miss is explained. It watches a live manager and
+ * The fate of blocks, and the blocks that each request found: the memory from which a miss is explained. It watches a live manager and
  * one that repeats a decision log alike. Memory is bounded: blocks that were used longest ago are forgotten first, and so are
  * the oldest requests; `forgotBlocks` and `forgotRequests` say how many.
  *

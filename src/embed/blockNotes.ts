@@ -1,5 +1,5 @@
 /**
- * What a record on disk says of its block beside its bytes: token ids, tenant and layer group, sealed by AES-256-GCM
+ * The note that a record on disk has of its block beside the bytes: token ids, tenant and layer group, sealed by AES-256-GCM
  * under a key that is derived from the runtime's secret. So a reader of the disk learns neither prompts nor tenants,
  * and a note that was changed, or moved to another block, does not open.
  *
@@ -22,7 +22,7 @@ import { NoteCipher } from './noteCipher.ts';
 
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** Of a block that tokens and tenant name, and of one that has more to tell. */
+/** Versions of a note: for a block that tokens and tenant name, and for one that has more to tell. */
 const VERSION_PLAIN = 1;
 const VERSION_MORE = 2;
 /** Version, bytes a token, layer group, length of the tenant's name. */
@@ -54,7 +54,7 @@ export class BlockNotes {
     return note;
   }
 
-  /** What a note says; undefined unless it was sealed for this block under this secret. */
+  /** Opens a note; undefined unless it was sealed for this block under this secret. */
   open(blockKey: Uint32Array, note: Uint8Array): BlockText | undefined {
     const from = 4 + NONCE_BYTES + TAG_BYTES;
     if (note.byteLength < from) return undefined;

@@ -56,7 +56,7 @@ export interface HeldBlock {
   release(): void;
 }
 
-/** What became of a block that came. */
+/** The end of a block that came. */
 export type Landing = 'landed' | 'there' | 'full' | 'differs';
 
 export interface PromptOptions {
@@ -76,7 +76,7 @@ export class BlockPort {
   /** Position of the tier of host memory that blocks come into, and of the tier that is shared; -1 for none. */
   readonly #landing: number;
   readonly #shared: number;
-  /** What gives payloads their layout, as text. */
+  /** The layout of payloads, as text. */
   readonly layout: string;
   /** Blocks of another generation have other names. */
   readonly generation: number;

@@ -66,8 +66,8 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
   for (let i = 0; i < shared; i++) keys.append(from.keys.words, i * 4);
   const { chain, sizeClass } = from;
   const table = manager.open(keys.words, shared, context.nowUs(), shared, from.table.owner);
-  // What others cannot find, such as a block whose digest differs from its first copy's, is copied like the
-  // partial one.
+  // Blocks that others cannot find, such as one whose digest differs from its first copy's, are copied like the partial
+  // one.
   for (let i = table.matched; i < blocks; i++) {
     const own = Math.min(blockTokens, tokens.length - i * blockTokens);
     if (!manager.copy(from.table, i, table, i, context.nowUs(), own)) {

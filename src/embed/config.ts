@@ -1,4 +1,4 @@
-/** What an embedder gives, and the pools that follow from it. */
+/** Configuration by an embedder, and the pools that follow from it. */
 
 import type { TierRow, TierWish } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, tierRows } from '../backends/tierRows.ts';
@@ -32,7 +32,9 @@ import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import type { MigratorOptions } from './migrationPlan.ts';
 import { checkMigratorOptions } from './migrationPlan.ts';
 
-/** What `KVRuntime.open` takes: the layout of the model's KV, the sizes of the tiers, and what determines keys. */
+/**
+ * Configuration of `KVRuntime.open`: the layout of the model's KV, the sizes of the tiers, and what determines keys.
+ */
 export interface KVRuntimeConfig extends TierOptions {
   /**
    * Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`.
@@ -50,13 +52,13 @@ export interface KVRuntimeConfig extends TierOptions {
   readonly secretKey: Uint8Array;
   /** Raised to forget everything that was cached before. Default 0. */
   readonly epoch?: number;
-  /** What else determines the bytes, by name. */
+  /** Other settings that determine the bytes, by name. */
   readonly extras?: KeyNamespace['extras'];
   /** Tenants that share KV, by the name of their group. Default: each tenant is alone. */
   readonly sharingGroups?: Readonly<Record<string, readonly string[]>>;
   /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
   readonly eviction?: EvictionChoice;
-  /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
+  /** Treatment of the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
    * Share of each tier that may be on its way down at a time. A block that is evicted beyond it is
@@ -66,7 +68,7 @@ export interface KVRuntimeConfig extends TierOptions {
    */
   readonly leavingShare?: number;
   /**
-   * A file to which the decision log is written: `tierkv replay --inputs` repeats the run from it. Default:
+   * A file to which the decision log is written: `tierkv replay` repeats the run from it. Default:
    * none.
    */
   readonly log?: string;

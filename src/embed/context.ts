@@ -57,7 +57,7 @@ export interface RequestContext {
   readonly moves: BlockMoves;
   /** Moves cached blocks by their temperature; null where that is off. */
   readonly migration: RuntimeMigration | null;
-  /** What watches requests. */
+  /** Observers of requests. */
   readonly observers: RequestObservers;
   /** Ends a sequence: its sealed blocks stay cached. */
   release(sequence: SequenceState): void;

@@ -23,7 +23,7 @@ import type { KVManager } from '../runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { optionNames, requireFunction, requireOptions, requireText } from '../runtime/options.ts';
 
-/** What a request can reuse. */
+/** The part of a prompt that a request can reuse. */
 export interface ReuseResult {
   /** Whether anything was found. */
   readonly reused: boolean;
@@ -47,7 +47,7 @@ export interface ReuseStats {
   readonly indexSize: number;
 }
 
-/** What a `CrossRequestKVCache` is made from. */
+/** Configuration of a `CrossRequestKVCache`. */
 export interface ReuseConfig {
   readonly blockTokens: number;
   /** Whether each tenant has keys of its own. Default true. */
@@ -351,7 +351,7 @@ interface LongestSibling {
 
 class SiblingBlocks {
   readonly #limit: number;
-  /** By key, in the order in which they came. */
+  /** Blocks by key, in the order in which they came. */
   readonly #blocks: Map<string, Sibling> = new Map();
   readonly #byParent: Map<string, Set<string>> = new Map();
 

@@ -112,7 +112,9 @@ export class DeviceKeeper implements TopTier {
     this.#loop.carrier.hold();
     const { replicas, lost } = this.#manager.loseTier(TOP, this.#stores.engine.nowUs());
     // `ready` rejects with the reason where a caller waits for the device.
-    this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
+    this.#replace().catch((error: unknown) =>
+      this.#notice(`tierkv: found no device in place of the lost one: ${String(error)}`),
+    );
     this.#notice(
       `tierkv: ${reason}. ${replicas} blocks were in its memory, ${lost} of them nowhere else. ` +
         `Asking for another device.`,

@@ -46,7 +46,7 @@ export function checkedMemory(memory: ExplainMemory): { readonly blocks: number;
 
 export interface TokensToExplain {
   readonly tenant: string;
-  /** As at `begin`. */
+  /** The same extras as at `begin`. */
   readonly extras?: RequestExtras | undefined;
 }
 
@@ -69,7 +69,7 @@ export class RuntimeExplainer {
   readonly #context: RequestContext;
   readonly #history: BlockHistory;
   readonly #tokensMost: number;
-  /** By sequence, the oldest first. */
+  /** Prompts by sequence, the oldest first. */
   readonly #prompts: Map<number, Prompt> = new Map();
   #tokens = 0;
 

@@ -159,7 +159,10 @@ export function explainRequest(
   };
 }
 
-/** What a request for these keys would find now. @param byTier leading blocks that are found, by tier */
+/**
+ * Explains what a request for these keys would find now.
+ * @param byTier leading blocks that are found, by tier
+ */
 export function explainKeys(
   history: BlockHistory,
   { keys, blocks, limit }: { readonly keys: Uint32Array; readonly blocks: number; readonly limit: number },

@@ -72,7 +72,7 @@ async function appendAlone(
   return 'done';
 }
 
-/** What still comes is handed over by the calls that wait for it. */
+/** Whether the sequence may grow. Blocks that still come are handed over by the calls that wait for them. */
 function isReadyToGrow(context: RequestContext, sequence: SequenceState): boolean {
   if (sequence.isComing) return !sequence.isRecovering && isWhole(context, sequence);
   return isHandedOver(context, sequence);

@@ -16,7 +16,7 @@ import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { UseHistory } from '../runtime/tables/contentTable.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
-/** What a `HotColdClassifier` calls a block. */
+/** A block's temperature in a `HotColdClassifier`. */
 export type Temperature = (typeof temperatures)[number];
 
 /** Thresholds of a `HotColdClassifier`. */
@@ -35,7 +35,7 @@ export const classifierOptionsNames: readonly string[] = optionNames<ClassifierO
   warmFrequencyThreshold: true,
 });
 
-/** Of options that a classifier and others share, the classifier's own. */
+/** Takes the options of the classifier out of options that it shares with others. */
 export function classifierOptionsOf({
   hotFrequencyThreshold,
   coldTimeoutS,

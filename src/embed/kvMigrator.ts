@@ -326,7 +326,7 @@ function nameOf(position: number, key: Uint32Array): string {
   return `${position} ${key.join(' ')}`;
 }
 
-// What a migrator works on, and what it reports of its moves.
+// The owners of blocks that a migrator works on, and its reports of moves.
 
 export interface MoveEnd {
   readonly success: boolean;
@@ -335,11 +335,17 @@ export interface MoveEnd {
   readonly nowUs: number;
 }
 
+/** How full a tier of a manager is: what lies in the room for blocks on their way makes it full, and no fuller. */
+export function pressureOf(manager: KVManager, position: number): number {
+  const { residentBytes, capacityBytes } = manager.inspect.usage(position);
+  return Math.min(1, residentBytes / capacityBytes);
+}
+
 /** An owner of blocks in tiers: a manager, or a pool on one. */
 export interface MigrationPort<Block extends MigratableBlock = MigratableBlock> {
   /** Fastest first. */
   readonly tiers: readonly MigrationTier[];
-  /** Share of the tier at `position` that is in use, from 0 on. */
+  /** Share of what the tier at `position` may hold at rest that is in use, from 0 to 1. */
   pressure(position: number): number;
   /** Blocks of the tier that may be moved, or the part of them worth looking at now. */
   candidates(position: number): readonly Block[];
@@ -403,8 +409,7 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.#manager.inspect.usage(position);
-    return residentBytes / capacityBytes;
+    return pressureOf(this.#manager, position);
   }
 
   candidates(position: number): readonly MigratableContent[] {
@@ -504,7 +509,7 @@ export class MigrationLoop<Block extends MigratableBlock> {
 
 export interface RuntimeMigration {
   readonly migrator: KVMigrator<MigratableContent>;
-  /** What the manager's loop has to tell it. */
+  /** Takes the news of the manager's loop. */
   readonly listener: ManagerListener;
   stop(): void;
 }

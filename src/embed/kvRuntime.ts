@@ -108,7 +108,7 @@ import { KVScheduler, type KVSchedulerConfig } from './scheduler.ts';
 import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
 
-/** What watches a runtime. It may read, and makes no call that changes anything. */
+/** An observer of a runtime. It may read, and makes no call that changes anything. */
 interface RuntimeObserver {
   readonly blocks?: ManagerObserver | undefined;
   readonly requests?: RequestObserver | undefined;
@@ -126,7 +126,7 @@ export interface OpenUnit {
 
 export interface LookupOptions {
   readonly tenant: string;
-  /** As at `begin`. */
+  /** The same extras as at `begin`. */
   readonly extras?: RequestExtras | undefined;
 }
 
@@ -601,7 +601,7 @@ export class KVRuntime implements AsyncDisposable {
     return new RequestQueue(this.manager, this.#context.chains, this.#config.layout.blockTokens);
   }
 
-  /** What the tenant may still use of each tier. */
+  /** The room that the tenant may still use in each tier. */
   budget(tenant: string): KVBudget {
     return kvBudget(this.manager, this.#context.owners.of(tenant));
   }
@@ -654,13 +654,16 @@ export class KVRuntime implements AsyncDisposable {
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
-  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. @throws TKV_STATE when closed */
+  /**
+   * The port that hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. @throws TKV_STATE when
+   * closed
+   */
   blockPort(): BlockPort {
     this.#requireOpen();
     return new BlockPort(this.#context, this.stores, this.#config);
   }
 
-  // What the runtime tells.
+  // Reports of the runtime.
 
   /**
    * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`. What
@@ -692,14 +695,15 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * What a request found, block by block, and why the rest was missing. It names other tenants: it is for operators.
+   * Explains what a request found, block by block, and why the rest was missing. It names other tenants: it is for
+   * operators.
    * @param request the id of a request of the scheduler, a sequence, or its number
    * @throws TKV_STATE unless the runtime was opened with `explain`, TKV_UNKNOWN_ID for a request that is not remembered
    */
   explain(request: string | number | KVSequence): CacheExplanation;
 
   /**
-   * What a request for these tokens would find now.
+   * Explains what a request for these tokens would find now.
    * @param options.others other runtimes of this process, where the tokens may lie under another model
    * @throws TKV_INPUT for invalid tokens or an invalid tenant
    */
@@ -769,7 +773,7 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * What each tier really got, and the health of the runtime: `overdueTransfers` are past their deadline and
+   * Properties that each tier really got, and the health of the runtime: `overdueTransfers` are past their deadline and
    * keep their slots until they end, `devicesLost` counts, `devicePresent` says whether there is a device now.
    */
   describe(): Record<string, Record<string, string | number | boolean>> {

@@ -10,7 +10,7 @@ export interface RuntimeMetrics {
    * Only ever grow. Blocks unless the name says bytes; names with a dot end in a tier, an outcome or a link.
    */
   readonly counters: Readonly<Record<string, number>>;
-  /** As they are now. */
+  /** Present values. */
   readonly gauges: Readonly<Record<string, number>>;
 }
 

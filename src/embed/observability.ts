@@ -1,7 +1,7 @@
 /**
- * What became of blocks, as a stream: which block can be found in which tier, and which no more. For routers
- * that keep a picture of several servers' caches. Each event has a number; a reader that is too slow loses
- * the oldest ones and sees the gap.
+ * Changes of blocks, as a stream: which block can be found in which tier, and which no more. For routers that keep a
+ * picture of several servers' caches. Each event has a number; a reader that is too slow loses the oldest ones and sees
+ * the gap.
  */
 
 import { guardedMethods } from '../backends/guarded.ts';
@@ -41,7 +41,7 @@ export type CacheEvent =
       readonly tenant?: string;
       /** Layer group, from 0. With `tokenIds`. */
       readonly group?: number;
-      /** What names the block beside its tokens: extras of its request. With `tokenIds`; absent for nothing. */
+      /** Extras of its request that name the block beside its tokens. With `tokenIds`; absent without any. */
       readonly extras?: readonly BlockExtra[];
       /** The block has fewer tokens than a block has: the last of its prompt, sealed with `tail`. With `tokenIds`. */
       readonly isTail?: true;
@@ -78,7 +78,7 @@ const CAPACITY_DEFAULT = 65_536;
 export class CacheEvents {
   readonly #tiers: readonly TierName[];
   readonly #readers: Set<EventReader> = new Set();
-  /** Of these, readers that are told of uses. */
+  /** Readers that are told of uses too. */
   readonly #usesReaders: Set<EventReader> = new Set();
   readonly #keyOf: (content: number) => Uint32Array;
   readonly #book: BlockBook | undefined;
@@ -150,8 +150,8 @@ export class CacheEvents {
   }
 
   /**
-   * What a record on disk said of a block that lies in the files since an earlier run: readers are told of it now,
-   * since they could not use it before.
+   * Takes the note of a block that lies in the files since an earlier run: readers are told of it now, since they could
+   * not use it before.
    */
   restored(key: string, text: BlockText): void {
     const block = this.#book?.restore(key, text);
@@ -311,11 +311,11 @@ export function openDecisionLog(
   };
 }
 
-// What can be watched of a runtime's requests: the moments of each on its way. An observer changes nothing. Times are the
-// runtime's clock, in microseconds; of one request they never go back.
+// Moments of a runtime's requests that can be watched. An observer changes nothing. Times are the runtime's clock, in
+// microseconds; of one request they never go back.
 
 export interface AskedRequest {
-  /** As the scheduler knows it; undefined for a sequence of `begin`. */
+  /** The request's id in the scheduler; undefined for a sequence of `begin`. */
   readonly id: string | undefined;
   readonly tenant: string;
   readonly promptTokens: number;
@@ -335,7 +335,7 @@ export interface RequestWatch {
   hashed(nowUs: number): void;
   /** It has its room, and what it found is pinned. Again after it gave its room up. */
   placed(nowUs: number): void;
-  /** What lower tiers hold is in place, or given up: from here on it computes. */
+  /** Blocks from lower tiers are in place, or given up: from here on it computes. */
   filled(nowUs: number, cachedTokens: number, sequence: SequenceId): void;
   /** Its prompt is computed and, with a scheduler, its first token is there. */
   prefilled(nowUs: number): void;
@@ -379,7 +379,7 @@ export class RequestObservers {
     };
   }
 
-  /** What to tell of the request; undefined while none observes. */
+  /** Watch of the request; undefined while no one observes. */
   asked(request: AskedRequest, nowUs: number): RequestWatch | undefined {
     if (this.#observers.length === 0) return undefined;
     const watches = this.#observers.map((observer) => observer.asked(request, nowUs));
@@ -419,7 +419,7 @@ class SeveralWatches implements RequestWatch {
   }
 }
 
-// What a scheduler tells of its requests.
+// Reports of a scheduler on its requests.
 
 interface WatchedRequest {
   readonly watch: RequestWatch | undefined;

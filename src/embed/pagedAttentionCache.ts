@@ -160,7 +160,7 @@ export class PagedAttentionCache
   readonly #sizeClass: number;
   /** Entries that were let go, the last one on top. */
   readonly #free: number[] = [];
-  /** Of each taken block, the tokens that were stored. */
+  /** Stored tokens of each taken block. */
   readonly #tokens: Map<number, number> = new Map();
   #isClosed = false;
 

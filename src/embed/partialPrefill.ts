@@ -277,9 +277,9 @@ function tailStage(
 }
 
 /**
- * What the tail adds to a sequence of one group of which `computed` tokens are in place.
- * @returns the tokens that it adds: 0 without a tail, while blocks before it are missing, and where
- * its tokens are computed sooner than they come. Or, while they come, the time after which to look again
+ * The tokens that the tail adds to a sequence of one group of which `computed` tokens are in place.
+ * @returns the tokens that it adds: 0 without a tail, while blocks before it are missing, and where its tokens are
+ * computed sooner than they come. Or, while they come, the time after which to look again
  */
 function tailNow(
   context: RequestContext,
@@ -423,7 +423,7 @@ async function tailSettled(
     const { tail } = sequence;
     const stage = tail === undefined ? 'inPlace' : tailStage(context, sequence, tail, group);
     if (stage === 'inPlace' || stage === 'failed') return stage === 'inPlace';
-    // What has come up may still wait for the sequence's own block to get its slot.
+    // A tail that has come up may still wait for the sequence's own block to get its slot.
     const isUp = tail === undefined || stage !== 'coming' || tail.tables[group].pending === 0;
     const awaited = isUp ? table : tail.tables[group];
     await unlessAborted(signals, () => context.loop.settled(awaited));

@@ -35,7 +35,10 @@ import { releaseSequence } from './partialPrefill.ts';
 export interface StateOptions extends WaitOptions {
   /** Who may share this state: from your own authentication. */
   readonly tenant: string;
-  /** What else determines it, as at `begin`. Name there what made it: the program, its version, its settings. */
+  /**
+   * Other facts that determine the state, as at `begin`. Name there what made it: the program, its version, its
+   * settings.
+   */
   readonly extras?: RequestExtras | undefined;
   /** Wait for room instead of being refused with TKV_FULL. Default false. */
   readonly wait?: boolean | undefined;
@@ -58,7 +61,7 @@ export interface FoundState {
   readonly state: Uint8Array;
 }
 
-/** What a head says. */
+/** The content of a head. */
 interface StateHead {
   readonly bytes: number;
   readonly hash: Uint8Array;
@@ -148,7 +151,7 @@ export async function getState(
   const here = presence(context, options);
   const most = Math.floor(tokens.length / context.blockTokens);
   for (let full = most; full >= 0; full--) {
-    // What another runtime stored is asked for under the whole prompt alone.
+    // States of another runtime are asked for under the whole prompt alone.
     const isAsked = context.shared !== undefined && full === most;
     if (!isAsked && context.stateBlocks?.has(full) === false) continue;
     const heads: StateHead[] = [];
@@ -177,7 +180,7 @@ function checkOptions(context: RequestContext, options: StateOptions): void {
   requireFlag(options.wait, 'wait');
   throwIfAborted(signalsOf(context, options));
   if (options.extras !== undefined && EXTRA in options.extras) {
-    throw inputError(`extras.${EXTRA}`, 'is taken by states. Name your extra otherwise.');
+    throw inputError(`extras.${EXTRA}`, 'is taken by states. Choose another name for the extra.');
   }
 }
 
@@ -246,7 +249,10 @@ function isOf(head: StateHead, tokens: number, key: Uint32Array): boolean {
   return head.tokens === tokens && head.key.every((word, i) => word === key[i]);
 }
 
-/** What stands for tokens in the keys of blocks that hold states. The last token is left to compute, and stays so. */
+/**
+ * Elements that stand for tokens in the keys of blocks that hold states. The last token is left to compute, and stays
+ * so.
+ */
 interface BlockName {
   readonly tokens: Uint32Array;
   readonly blocks: number;

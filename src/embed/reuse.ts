@@ -1,6 +1,6 @@
 /**
- * What tenants have of the cache: the reuse of KV within a tenant or its group, and quotas of the tiers. Both
- * are the manager's; here tenants get their keys and owners, and tables their places on the device.
+ * Tenants' parts of the cache: the reuse of KV within a tenant or its group, and quotas of the tiers. Both are the
+ * manager's; here tenants get their keys and owners, and tables their places on the device.
  */
 
 import { configError, described, nearestName, requireInteger } from '../runtime/errors.ts';
@@ -99,7 +99,7 @@ export function setQuota(
 
 /** A request in a `RequestQueue`. */
 export class WaitingRequest {
-  /** As given; they may not change while the request waits. */
+  /** Tokens as given; they may not change while the request waits. */
   readonly tokens: KeyElements;
   readonly tenant: string;
   /** Tokens from the front that were ready or on their way, in any tier, at the queue's last `lookup`. */
@@ -112,7 +112,7 @@ export class WaitingRequest {
 }
 
 interface QueueOptions {
-  /** As at `begin`. */
+  /** The same extras as at `begin`. */
   readonly extras?: RequestExtras | undefined;
 }
 

@@ -60,7 +60,7 @@ export async function saveDurably(
 
 type SaveContext = Pick<RequestContext, 'manager' | 'loop' | 'moves' | 'nowUs'>;
 
-/** Of a save: why blocks were left where they are, and how many. */
+/** Blocks that a save left where they are: the number by reason. */
 type LeftBlocks = ReadonlyMap<string, number>;
 
 class SaveRun {

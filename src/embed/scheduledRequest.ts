@@ -23,7 +23,7 @@ export interface KVRequest {
   readonly tokens: KeyElements;
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;
-  /** What else determines its KV, such as adapters and images: see `BeginOptions.extras`. Default: none. */
+  /** Other facts that determine its KV, such as adapters and images: see `BeginOptions.extras`. Default: none. */
   readonly extras?: RequestExtras | undefined;
   /** Most tokens to generate, from 1 on. */
   readonly maxTokens: number;
@@ -59,7 +59,7 @@ export class ScheduledRequest implements ServingRequest {
   /** Number of the step whose token it was given last. */
   sampledIn = 0;
   isAborted = false;
-  /** What is told of its way; undefined while it is not watched. */
+  /** Receives the moments of the request; undefined while it is not watched. */
   watch: RequestWatch | undefined;
   /** Whether `watch` was told that it computes. */
   isFilled = false;
@@ -67,7 +67,7 @@ export class ScheduledRequest implements ServingRequest {
   readonly #blockTokens: number;
   #table: DeviceBlockTable = emptyTable;
   #entries: Uint32Array = new Uint32Array(16);
-  /** What the table was made of: it is made anew when one of these is another one. */
+  /** Inputs of the cached table; it is rebuilt when one changes. */
   #sequence: Sequence | undefined;
   #disturbances = 0;
   #slabs: readonly GPUBuffer[] = [];

@@ -350,7 +350,7 @@ export class KVScheduler {
     return this.#ticket !== undefined && admission.isFirst(this.#ticket) ? 1 : 0;
   }
 
-  /** What took room has had its turn; what found none waits among the others for the next one. */
+  /** A request that took room has had its turn; one that found none waits among the others for the next one. */
   #keepPlace({ opened, heldUp }: StepPlan<ScheduledRequest>): void {
     const ticket = this.#ticket;
     if (ticket !== undefined && opened.length > 0) {
@@ -423,7 +423,7 @@ export class KVScheduler {
   }
 }
 
-// What a step computes: for each request its tokens, and where their KV lies.
+// A step as an engine computes it: for each request its tokens, and where their KV lies.
 
 /** One request's part of a step. */
 export interface PlannedRequest {
@@ -486,7 +486,7 @@ function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest
   };
 }
 
-// What an engine hands in after a step, checked as a whole before it takes effect, and the outcome.
+// Results that an engine hands in after a step, checked as a whole before they take effect, and the outcome.
 
 /** A token that the engine sampled in a step, told to `KVScheduler.stepEnded`. */
 export interface SampledToken {
@@ -510,7 +510,7 @@ export interface FinishedRequest {
   readonly tokens: Uint32Array;
 }
 
-/** What a step came to: the requests that ended with it. */
+/** Result of a step: the requests that ended with it. */
 export interface KVStepOutcome {
   /** Bytes were lost while the step ran. All its requests are computed again, with the tokens they had. */
   readonly interrupted: boolean;

@@ -75,7 +75,7 @@ export class SequenceState implements KVSequence {
   isRecovering = false;
   /** Fulfilled when the `append` under way has ended; undefined between appends. */
   appending: Promise<void> | undefined;
-  /** What is told of its way; undefined while it is not watched. */
+  /** Receives the moments of the sequence; undefined while it is not watched. */
   watch: RequestWatch | undefined;
   readonly #home: SequenceHome;
 
@@ -138,7 +138,7 @@ export function stateOf(home: SequenceHome, sequence: KVSequence, field = 'seque
 // Blocks that some request is computing now. Another request with the same prompt can wait for them instead
 // of computing them once more. It holds no block while it waits, so no request waits for it in turn.
 
-/** What one sequence computes. */
+/** Blocks that one sequence computes. */
 interface Claim {
   readonly numbers: number[];
   readonly over: Promise<void>;
@@ -146,7 +146,7 @@ interface Claim {
 }
 
 export class ComputingBlocks {
-  /** By half of the block's key, which tells blocks apart well enough for a wait. */
+  /** Computing sequences by half of the block's key, which tells blocks apart well enough for a wait. */
   readonly #blocks: Map<number, Claim> = new Map();
   readonly #claims: Map<SequenceState, Claim> = new Map();
 
@@ -182,7 +182,7 @@ export class ComputingBlocks {
   }
 }
 
-/** What a wait needs of the runtime. */
+/** The part of the runtime that a wait needs. */
 interface SharingContext {
   readonly manager: Pick<KVManager, 'matchLength'>;
   readonly computing: ComputingBlocks;
@@ -211,8 +211,9 @@ export class SharedWait {
   }
 
   /**
-   * What computes the first block that the request misses; undefined where nothing does, or it has waited long
-   * enough. Who gets none takes its room in the same turn, or another request of that turn does as well.
+   * The computation of the first block that the request misses; undefined where no one computes it, or the request has
+   * waited long enough. A request that gets undefined takes its room in the same turn, or another request of that turn
+   * does as well.
    */
   other(): Promise<void> | undefined {
     if (this.#leftMs <= 0) return undefined;
@@ -249,7 +250,7 @@ function numberOf(keys: BlockKeys, i: number): number {
   return keys.words[i * 4] * 2 ** 21 + (keys.words[i * 4 + 1] >>> 11);
 }
 
-// What is kept of a sequence while its found blocks arrive and the others are computed.
+// State of a sequence while its found blocks arrive and the others are computed.
 
 /**
  * Tokens of the sequence to be computed next: all KV before `start` is in HBM, and blocks up to `end` open.
@@ -259,7 +260,7 @@ export interface PrefillPart {
   readonly end: number;
 }
 
-/** What is known of a sequence while it arrives. */
+/** Progress of a sequence while it arrives. */
 export class ArrivingPrefix {
   /** Tokens whose KV is in place without a gap, those of the part that is computed now included. */
   computed = 0;
@@ -282,7 +283,7 @@ export interface ArrivingTail {
   readonly tokens: number;
   /** The sequence's block that it is the beginning of. */
   readonly block: number;
-  /** What pins it and brings it up, and how far it is: of each layer group. */
+  /** Table of each layer group, which pins the tail and brings it up, and how far it is. */
   readonly tables: readonly Sequence[];
   readonly stages: TailStage[];
 }

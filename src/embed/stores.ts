@@ -36,7 +36,7 @@ import { configuredTiers } from '../runtime/manager/config.ts';
 import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
 
 export interface StoreConfig extends TierOptions {
-  /** What tiers must know whose blocks outlive the process or are shared. Default: nothing outlives it. */
+  /** Facts for tiers whose blocks outlive the process or are shared. Default: nothing outlives it. */
   readonly facts?: TierFacts | undefined;
   readonly notice?: ((line: string) => void) | undefined;
   /**
@@ -200,7 +200,7 @@ function linksOf(rows: readonly TierRow<TierOptions>[]): TierLinks {
   return Object.fromEntries(rows.flatMap(({ name, links }) => (links === undefined ? [] : [[name, links]])));
 }
 
-// What is opened one after the other, and closed together in the opposite order. Node 22 has no
+// Parts that are opened one after the other, and closed together in the opposite order. Node 22 has no
 // `AsyncDisposableStack`.
 
 export class OpenParts implements AsyncDisposable {
@@ -241,7 +241,7 @@ export class OpenParts implements AsyncDisposable {
 // Whether this machine can hold what a configuration asks for, before a table is made or a byte is taken: host
 // memory, room on the disk, and the tables that grow with the number of blocks.
 
-/** Of a slot, in the manager's tables and those of its store: measured at 190 and rounded up. */
+/** Bytes of a slot in the manager's tables and those of its store: measured at 190 and rounded up. */
 const TABLE_BYTES_OF_SLOT = 256;
 /** Share of the memory that is there which tables and host memory may take. */
 const MEMORY_SHARE = 0.95;

@@ -15,7 +15,7 @@ export interface FoundTail {
   readonly tokens: number;
   /** The sequence's block that it is the beginning of. */
   readonly block: number;
-  /** Of each group, of one block. */
+  /** The table of each group, one block long. */
   readonly tables: readonly Sequence[];
 }
 

@@ -31,7 +31,7 @@ export interface Unanswered {
   readonly message: string;
 }
 
-/** What runs tasks: threads of this machine, or workers elsewhere. */
+/** A runner of tasks: threads of this machine, or workers elsewhere. */
 export interface TaskRunner<Kinds extends TaskKinds<Kinds>> {
   /**
    * @param make the task, asked for when its turn comes; what it throws is thrown to the caller

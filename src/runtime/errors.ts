@@ -71,7 +71,7 @@ export function described(value: unknown): string {
   return String(value);
 }
 
-/** What a field or a file is called. */
+/** Gives the name of a field or a file. */
 type NameOfField = (field: string) => string;
 /** A part of a sentence. It is a function where it names fields, so that each has the name that its writer knows. */
 export type Said = string | ((name: NameOfField) => string);

@@ -28,13 +28,13 @@ export interface ValueKind<out Value> {
   readonly takesNull?: boolean;
 }
 
-/** What may be left out, which is the same as `undefined`. */
+/** A value that may be left out, which is the same as `undefined`. */
 export interface Optional<out Value> {
   readonly kind: ValueKind<Value>;
   readonly mayBeLeftOut: true;
 }
 
-/** What has a value where it is left out. */
+/** A value with a default where it is left out. */
 export interface Defaulted<out Value> extends Optional<Value> {
   readonly byDefault: Value;
 }
@@ -64,7 +64,7 @@ function kindOf<Value>(
 }
 
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
-/** What has named fields: no list, and no container of another kind. */
+/** Whether the value has named fields: no list, and no container of another kind. */
 export const isRecord = (value: unknown): value is object =>
   isObject(value) &&
   !(Array.isArray(value) || ArrayBuffer.isView(value) || value instanceof Map || value instanceof Set);

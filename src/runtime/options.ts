@@ -6,7 +6,7 @@
 import { configError, described, type ErrorCode, nearestName, TierKVError } from './errors.ts';
 import { check, type Defaulted, isRecord, type Optional, type ValueKind } from './kinds.ts';
 
-/** What an option may be: TypeScript holds that a table has all options of a type, each of its kind, and no other. */
+/** The kind of an option. TypeScript checks that a table has all options of a type, each of its kind, and no other. */
 type OptionKind = ValueKind<unknown> | Optional<unknown>;
 type MayBeLeftOut<Options, Name extends keyof Options> = undefined extends Options[Name]
   ? true
@@ -21,7 +21,7 @@ export type Kinds<Options> = {
 type OptionValue<Each> =
   Each extends Optional<infer Value> ? Value : Each extends ValueKind<infer Value> ? Value : never;
 type AlwaysThere = ValueKind<unknown> | Defaulted<unknown>;
-/** What a table reads: options with a default are always there. */
+/** The options that a table reads: options with a default are always there. */
 type ReadOptions<Entries> = {
   readonly [Name in keyof Entries as Entries[Name] extends AlwaysThere ? Name : never]: OptionValue<
     Entries[Name]

@@ -1,5 +1,5 @@
 /**
- * What the manager tells a scheduler and an operator: what an owner may still use of each tier, and how well the
+ * Figures of the manager for a scheduler and an operator: what an owner may still use of each tier, and how well the
  * cache works.
  */
 
@@ -86,7 +86,7 @@ export interface TierMetrics {
   readonly readBytes: number;
 }
 
-/** What `kvMetrics` gives. */
+/** Result of `kvMetrics`. */
 export interface KVMetrics {
   /** Blocks that requests asked for. */
   readonly lookups: number;
@@ -98,7 +98,7 @@ export interface KVMetrics {
   readonly migratedBytes: number;
   /** Blocks that left HBM and stayed in the cache. */
   readonly offloads: number;
-  /** As `thrashingRateOf` gives it. */
+  /** Result of `thrashingRateOf`. */
   readonly thrashingRate: number;
   readonly preemptions: number;
   /** Preemptions a request that has ended; null without the counters of a scheduler. */

@@ -4,7 +4,8 @@
  * found in words of 32 bits, whatever the elements are, so that one loop over one kind of array does it.
  *
  * A sum over all of it comes first, so that a state in which anything was changed is refused before anything is made
- * of it. What was put back must then pass the object's own audit.
+ * of it. What was put back must then pass the object's own audit. A state that never leaves its process (`takeState`,
+ * `putBackState`) has no sum and no audit, which would take most of the time.
  */
 
 import { digestWords } from './digest.ts';
@@ -15,7 +16,7 @@ interface Packed<T extends TypedArray = TypedArray> {
   readonly head: T;
   /** Every element behind the head. */
   readonly tail: number;
-  /** Of the whole. */
+  /** Elements of the whole array. */
   readonly length: number;
 }
 
@@ -31,7 +32,7 @@ const kinds = [
   Uint8Array,
 ] as const;
 
-/** What makes arrays of this kind. */
+/** The constructor of arrays of this kind. */
 export function kindOf(array: TypedArray): new (length: number) => TypedArray {
   const kind = kinds.find((each) => array instanceof each);
   invariant(kind !== undefined, 'state is in arrays of numbers');
@@ -88,11 +89,20 @@ export type SavedState = readonly unknown[];
  * @throws TKV_INPUT for an object whose state cannot be saved
  */
 export function saveState(owner: Stateful): SavedState {
+  return sealed(takeState(owner));
+}
+
+/** The object's state without a seal: for `putBackState` of this process alone. */
+export function takeState(owner: Stateful): SavedState {
   requireStateful(owner);
   const saver = new Saver();
   owner.visitState(saver);
-  saver.saved[0] = sealOf(saver.saved, Infinity);
   return saver.saved;
+}
+
+/** Adds the seal to what `takeState` gave. @throws TKV_INPUT where it holds what cannot be saved */
+export function sealed(state: SavedState): SavedState {
+  return [sealOf(state, Infinity), ...state.slice(1)];
 }
 
 /**
@@ -105,15 +115,20 @@ export function restoreState(owner: Stateful, saved: SavedState): void {
   requireStateful(owner);
   requireArray(saved, 'saved', 'Pass what saveState returned.');
   requireSealed(saved);
-  const restorer = new Restorer(saved);
   try {
-    owner.visitState(restorer);
-    restorer.end();
+    putBackState(owner, saved);
     owner.checkIntegrity?.();
   } catch (error) {
     // what stands in the place of a list or a table fails wherever it is first used
     throw error instanceof TierKVError ? error : mismatch(error);
   }
+}
+
+/** Puts back a state that this process took and nothing has changed: no seal is checked. */
+export function putBackState(owner: Stateful, saved: SavedState): void {
+  const restorer = new Restorer(saved);
+  owner.visitState(restorer);
+  restorer.end();
 }
 
 function requireStateful(owner: Stateful): void {
@@ -130,7 +145,7 @@ function isShown(value: unknown): value is number | boolean | TypedArray {
 // change of one word always changes it; two changes are missed once in 2^64. It guards against faults, not forgers.
 
 interface Seal {
-  /** Of what is written down, and how: another one is another tierkv's. */
+  /** Number of the saved form; a state with another number was written by another tierkv. */
   readonly form: number;
   /** Values in the lists and objects of the state. Reading stops where there are more. */
   readonly values: number;

@@ -7,20 +7,20 @@
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { setTimeout as pause } from 'node:timers/promises';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, namedError, type TierKVError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { TokenReader } from '../sim/workload/tokens.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
 import { AnswerMeter } from './gateway/answerMeter.ts';
 
 export interface ObserveOptions {
-  /** Of the server: `http://localhost:8000`, with or without `/v1`. */
+  /** Address of the server: `http://localhost:8000`, with or without `/v1`. */
   readonly target: string;
   /** Name of the model; the first that the server lists unless set. */
   readonly model?: string;
   /** Token ids are sent from 0 to this. */
   readonly vocabulary: number;
-  /** By how much arrivals are faster than in the workload. */
+  /** Factor by which arrivals are faster than in the workload. */
   readonly speedup: number;
   /** Longest time of a request. */
   readonly timeoutMs: number;
@@ -44,8 +44,10 @@ interface ObservedLine {
   readonly model: string;
   readonly session: string;
   readonly outcome: 'completed' | 'failed';
-  /** What the server answered, or what the connection came to; '' where all went well. */
+  /** The error of the server or the connection; '' where all went well. */
   readonly error: string;
+  /** The reason for which its answer ended, where that is not known. */
+  readonly unknown_end?: string;
 }
 
 export interface Observation {
@@ -65,10 +67,10 @@ function endpoint(target: string, name: string): URL {
   try {
     url = new URL(target);
   } catch {
-    throw configError('--target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
+    throw configError('target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
   }
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    throw configError('--target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
+    throw configError('target', `is "${shownPlain(target)}"`, 'Write http://HOST:PORT.');
   }
   const base = url.pathname.replace(/\/+$/, '').replace(/\/v1$/, '');
   url.pathname = `${base}/v1/${name}`;
@@ -83,11 +85,12 @@ function headersOf({ apiKey }: ObserveOptions): Record<string, string> {
 function failed(target: string, cause: unknown): TierKVError {
   const reason =
     cause instanceof Error ? ((cause.cause as Error | undefined)?.message ?? cause.message) : String(cause);
-  const remedy = 'Start the server, or name its address with --target.';
-  return new TierKVError('TKV_IO', `${target} cannot be reached: ${reason}. ${remedy}`, {
-    cause,
-    field: '--target',
-  });
+  return namedError(
+    'TKV_IO',
+    { field: 'target', cause },
+    (name) =>
+      `${target} cannot be reached: ${reason}. Start the server, or name its address with ${name('target')}.`,
+  );
 }
 
 /** The model that the server serves first. */
@@ -107,7 +110,7 @@ async function servedModel(options: ObserveOptions): Promise<string> {
   const id = (body as { data?: { id?: unknown }[] } | null)?.data?.[0]?.id;
   if (typeof id === 'string') return id;
   throw configError(
-    '--model',
+    'model',
     `is missing, and ${options.target} lists no model`,
     'Name the model that is served.',
   );
@@ -121,10 +124,12 @@ interface Answer {
   cachedTokens: number;
   /** Whether the server counted the tokens of its answer; else its events were counted, which may hold several. */
   isCounted: boolean;
+  /** The end of the answer that the meter does not know, as it says it. */
+  unknownEnd: string;
   error: string;
 }
 
-/** What a server says of an error, before its message is looked for. */
+/** Letters of a server's error that are kept before its message is looked for. */
 const ERROR_LETTERS = 400;
 
 /** Begins a request whose head may take as long as its signal lets it: a busy server may queue it for minutes. */
@@ -160,6 +165,7 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     outputTokens: -1,
     cachedTokens: -1,
     isCounted: false,
+    unknownEnd: '',
     error: '',
   };
   const stops = [
@@ -188,6 +194,7 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     answer.outputTokens = meter.outputTokens;
     answer.cachedTokens = meter.cachedTokens;
     answer.isCounted = meter.isCounted;
+    answer.unknownEnd = meter.unknownEnd;
     answer.error = faultOf(meter, status, streams, text.slice(0, ERROR_LETTERS));
   } catch (cause) {
     options.signal?.throwIfAborted();
@@ -244,8 +251,8 @@ export async function observe(
   for (const request of requests) {
     if (pending.length === maxRequests) {
       throw configError(
-        '--num-requests',
-        `leaves more than ${maxRequests}`,
+        'requests',
+        `leaves more than ${maxRequests} requests`,
         'Observe a part of the workload.',
       );
     }
@@ -277,6 +284,7 @@ export async function observe(
           session: request.sessionId,
           outcome: isWhole ? 'completed' : 'failed',
           error: answer.error,
+          ...(answer.unknownEnd === '' ? {} : { unknown_end: answer.unknownEnd }),
         });
         options.progress?.(++ended, pending.length);
       }),
@@ -285,11 +293,13 @@ export async function observe(
   await Promise.all(pending);
   lines.sort((a, b) => a.arrival_us - b.arrival_us);
   if (lines.length > 0 && lines.every(({ outcome }) => outcome === 'failed')) {
-    throw new TierKVError(
+    throw namedError(
       'TKV_INPUT',
-      `${options.target}: all ${lines.length} requests failed, the first with: ${shownPlain(lines[0].error)}. Mend what it ` +
-        'says: --vocabulary holds ids below the model’s, --model names what is served, prompts fit its context',
-      { field: '--target' },
+      { field: 'target' },
+      (name) =>
+        `${options.target}: all ${lines.length} requests failed, the first with: ${shownPlain(lines[0].error)}. Mend what ` +
+        `it says: ${name('vocabulary')} holds ids below the model’s, ${name('model')} names what is served, prompts fit ` +
+        'its context',
     );
   }
   return { model, lines, latestUs, uncounted };

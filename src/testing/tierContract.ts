@@ -275,7 +275,7 @@ function generationsOfSlots(trial: Trial): void {
 
 // ---- the suite
 
-/** What `tierContract` takes beside name and store. */
+/** Options of `tierContract` beside name and store. */
 export interface TierContractOptions {
   /** Slot sizes must be multiples of this number of bytes. Default 4. */
   readonly granuleBytes?: number;

@@ -143,7 +143,7 @@ function emptyPage(
 
 // The configuration of a continuous batch's cache, with the defaults of the design note.
 
-/** What a `ContinuousBatchKVCacheManager` is made from. */
+/** Configuration of a `ContinuousBatchKVCacheManager`. */
 export interface KVCacheConfiguration {
   /** Tokens of a page. Default 16. */
   readonly pageSizeTokens?: number;

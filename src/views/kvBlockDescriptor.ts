@@ -1,8 +1,8 @@
 /**
- * What a pool says of one block that it gave out, in the words of the original notes, and what lies behind it: key
- * chains and the block tables of columns. A descriptor is a live view: tier, offset and reference count are the
- * current ones. BLOCK and TOKEN descriptors stand for one unit, HEAD and LAYER descriptors for all units of their
- * layers, heads and tokens, which may lie in several tiers; `places` has each of them, `tier` is the slowest.
+ * A pool's description of one block that it gave out, in the words of the original notes, and the parts behind it: key
+ * chains and the block tables of columns. A descriptor is a live view: tier, offset and reference count are the current
+ * ones. BLOCK and TOKEN descriptors stand for one unit, HEAD and LAYER descriptors for all units of their layers, heads
+ * and tokens, which may lie in several tiers; `places` has each of them, `tier` is the slowest.
  */
 
 import type { Granularity, KVBox } from '../runtime/geometry/box.ts';
@@ -44,7 +44,7 @@ export interface BlockRecord {
   readonly holders: Set<KVBlockDescriptor>;
 }
 
-/** What a descriptor needs of its pool. */
+/** The part of its pool that a descriptor needs. */
 export interface DescriptorHost {
   readonly layout: KVLayout;
   readonly deviceId: number;
@@ -237,7 +237,7 @@ export class KVBlockDescriptor {
   }
 }
 
-/** By token range, then layer, then head. */
+/** Orders units by token range, then layer, then head. */
 export function ordered(units: readonly PoolUnit[]): PoolUnit[] {
   return [...units].sort(
     (a, b) =>

@@ -46,7 +46,7 @@ export function newKVStore(config: KVStoreConfig): SingleTierKVStore | TieredKVC
 
 // The configuration of `newKVStore`, under the original notes' names, checked before anything is built.
 
-/** What `newKVStore` takes: blocks of each tier and the tokens of a block. */
+/** Configuration of `newKVStore`: blocks of each tier and the tokens of a block. */
 export interface KVStoreConfig {
   /** Blocks in HBM. */
   hbmBlocks: number;
@@ -226,7 +226,7 @@ export interface KVStore {
    * no effect.
    */
   releaseKVBlocks(request: StoreRequest): void;
-  /** As release, for a running request that is preempted; counted. */
+  /** Like release, for a running request that is preempted; counted. */
   preemptKVBlocks(request: StoreRequest): void;
 
   /** Hits / (hits + misses) over blocks of admitted requests; 0 before any. */
@@ -235,7 +235,7 @@ export interface KVStore {
   pendingTransferLatency(): number;
   /** Returns the pending latency and clears it: each microsecond is billed once. */
   consumePendingTransferLatency(): number;
-  /** As `thrashingRateOf` gives it. */
+  /** Result of `thrashingRateOf`. */
   kvThrashingRate(): number;
   preemptionCount(): number;
 
@@ -247,7 +247,7 @@ export interface KVStore {
 // A `KVStore` on the manager. Every job is carried out at once, in order of issue, so each call leaves the tiers at
 // rest; the cost of the moves is added up as pending latency.
 
-/** What the store keeps of an admitted request. */
+/** State of an admitted request. */
 interface Admitted {
   readonly sequence: Sequence;
   readonly keys: BlockKeys;
@@ -257,7 +257,7 @@ interface Admitted {
   storedTokens: number;
 }
 
-/** What a request is admitted with. */
+/** The keys and sizes with which a request is admitted. */
 interface StoreAdmission {
   readonly keys: BlockKeys;
   readonly source: KeySource;
@@ -392,7 +392,7 @@ export class ManagedKVStore implements KVStore {
   }
 
   /**
-   * What an admission is made of; undefined, with nothing changed, where it finds no room or its cached blocks are gone.
+   * Plans an admission; undefined, with nothing changed, where it finds no room or its cached blocks are gone.
    * @param held blocks that the request gives up for it
    */
   #planned(

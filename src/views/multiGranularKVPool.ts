@@ -9,7 +9,7 @@
  * A sealed block that is released stays cached until its room is needed, and can be found by its tokens.
  */
 
-import { BlockMoves, type MigrationPort, type MoveEnd } from '../embed/kvMigrator.ts';
+import { BlockMoves, type MigrationPort, type MoveEnd, pressureOf } from '../embed/kvMigrator.ts';
 import type { MigrationTier } from '../embed/migrationPlan.ts';
 import { invariant } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
@@ -46,8 +46,9 @@ export interface PoolTierUsage {
   /** Units that lie there, or are on their way. */
   readonly numBlocks: number;
   readonly usedBytes: number;
+  /** All that the tier holds, room for blocks on their way included: sequences may use it. */
   readonly capacityBytes: number;
-  /** Used bytes over capacity. */
+  /** Used bytes over capacity, at most 1. */
   readonly utilization: number;
 }
 
@@ -161,12 +162,12 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
 
   /** @throws TKV_INPUT for a tier that the pool does not have */
   getTierUsage(tier: Tier): PoolTierUsage {
-    const { residentBytes, capacityBytes, slots } = this.manager.inspect.usage(
+    const { residentBytes, sizeBytes, slots } = this.manager.inspect.usage(
       this.#state.positionOf('tier', tier),
     );
     const numBlocks = slots.ready + slots.open + slots.filling + slots.reserved;
-    const utilization = residentBytes / capacityBytes;
-    return { tier, numBlocks, usedBytes: residentBytes, capacityBytes, utilization };
+    const utilization = residentBytes / sizeBytes;
+    return { tier, numBlocks, usedBytes: residentBytes, capacityBytes: sizeBytes, utilization };
   }
 
   getStats(): PoolStats {
@@ -190,8 +191,7 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
   }
 
   pressure(position: number): number {
-    const { residentBytes, capacityBytes } = this.manager.inspect.usage(position);
-    return residentBytes / capacityBytes;
+    return pressureOf(this.manager, position);
   }
 
   /** Sealed blocks that sequences hold, each once, whose slowest part lies in the tier. */

@@ -63,7 +63,10 @@ export function allocate(state: PoolState, request: AllocateRequest): KVBlockDes
   }
   const start = startOf(known, columns, sequenceId);
   if (known !== undefined) requireSameBlock(known, columns, start);
-  if (tokenIds !== undefined) requireTokens(tokenIds, start + numTokens);
+  if (tokenIds !== undefined) {
+    requireTokens(tokenIds, start + numTokens);
+    known?.requireSame(tokenIds);
+  }
   const parts = columns.map((column) => partOf(state, known, column, start, numTokens, tokenIds, tenant));
   const matched = Math.min(...parts.map((part) => part.matched));
   for (const part of parts) part.matched = Math.min(part.matched, matched);
@@ -77,6 +80,7 @@ export function allocate(state: PoolState, request: AllocateRequest): KVBlockDes
     throw full(state, 'its free pages are cut for other sizes');
   }
   state.sequences.set(sequenceId, sequence);
+  if (tokenIds !== undefined) sequence.ask(tokenIds, start + numTokens);
   if (tokenIds !== undefined && start === 0 && state.config.enableSharing) {
     state.counts.hits += matched * parts.length;
     state.counts.misses += parts.reduce((sum, { units }) => sum + units - matched, 0);
@@ -338,7 +342,7 @@ export function fork(
   requireForkable(state, from, tokens);
 
   const to = new PoolSequence(forkId, from.tenant, from.owner);
-  to.learn(from.tokens.slice(0, tokens));
+  to.follow(from, tokens);
   const tracks = new Map<Track, Track>();
   for (const track of from.tracks.values()) tracks.set(track, forkTrack(state, to, track, tokens));
   state.sequences.set(forkId, to);
@@ -521,13 +525,7 @@ export function commit(
   if (sequence === undefined) throw unknownId('sequenceId', sequenceId, state.sequences.keys());
   if (tokenIds !== undefined) {
     requireTokens(tokenIds, 0);
-    const at = sequence.firstDifference(tokenIds);
-    if (at !== -1) {
-      throw inputError(
-        `tokenIds[${at}]`,
-        `is ${String(tokenIds[at])}, but was ${sequence.tokens[at]} before. Truncate the sequence first.`,
-      );
-    }
+    sequence.requireSame(tokenIds);
   }
   const count = tokenIds === undefined ? undefined : Math.max(tokenIds.length, sequence.tokens.length);
   for (const track of sequence.tracks.values()) {

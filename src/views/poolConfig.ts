@@ -1,7 +1,6 @@
 /**
- * What a multi-granular pool is built from, under the original notes' names, and the manager made of it: one size
- * class for each size of unit, all cut from pages of one size; and the columns that a granularity cuts a sequence's
- * KV into.
+ * Configuration of a multi-granular pool, under the original notes' names, and the manager made of it: one size class
+ * for each size of unit, all cut from pages of one size; and the columns that a granularity cuts a sequence's KV into.
  */
 
 import type { ClassifierOptions } from '../embed/hotColdClassifier.ts';
@@ -39,7 +38,7 @@ const PRIVATE_WORDS = [0x76697270, 0x74696e75] as const;
 /** Slots: more would take gigabytes for the tables alone. */
 const SLOTS_MAX = 2 ** 25;
 
-/** What a `MultiGranularKVPool` is made from. */
+/** Configuration of a `MultiGranularKVPool`. */
 export interface KVPoolConfig extends ClassifierOptions {
   /** The model's KV: layers, KV heads, elements of a head and their type. */
   readonly layout: Omit<KVLayoutConfig, 'blockTokens'>;
@@ -132,7 +131,7 @@ export interface ResolvedPoolConfig {
 export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
   requireOptions(config, kvPoolConfigNames, 'config', 'TKV_CONFIG');
   const blockTokens = requireInteger('blockSize', config.blockSize ?? 16, 1);
-  const layout = kvLayout({ ...shapeOf(config.layout), blockTokens });
+  const layout = kvLayout(shapeOf(config.layout, blockTokens));
   const served = config.granularities ?? Object.values(Granularity);
   const defaultGranularity = config.defaultGranularity ?? served[0] ?? Granularity.BLOCK;
   for (const [i, each] of served.entries()) requireGranularity(`granularities[${i}]`, each);
@@ -201,9 +200,9 @@ function requireGranularity(field: string, value: number): void {
   requireInteger(field, value, 0, granularityNames.length - 1);
 }
 
-function shapeOf(layout: KVPoolConfig['layout'] | undefined): KVPoolConfig['layout'] {
+function shapeOf(layout: KVPoolConfig['layout'] | undefined, blockTokens: number): KVLayoutConfig {
   if (typeof layout === 'object' && layout !== null) {
-    return kvLayoutConfig.read(layout, 'layout', undefined, derivedNames);
+    return kvLayoutConfig.read({ ...layout, blockTokens }, 'layout', undefined, derivedNames);
   }
   throw configError('layout', `is ${described(layout)}`, 'Give layers, kvHeads, headDim and dtype.');
 }

@@ -1,6 +1,6 @@
 /**
- * What a pool keeps: its manager, its sequences, and a record of each block, held or only cached; and the checks of
- * what callers ask of it.
+ * State of a pool: its manager, its sequences, and a record of each block, held or only cached; and the checks of what
+ * callers ask of it.
  */
 
 import { described, inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
@@ -184,6 +184,8 @@ export class PoolSequence {
   /** The block that has a track's last unit. */
   readonly last: Map<Track, KVBlockDescriptor> = new Map();
   #tokens: number[] = [];
+  /** Tokens that room was asked for. Blocks may be shared by them, so KV of other tokens cannot stand behind. */
+  #asked: number[] = [];
 
   constructor(id: string, tenant: string, owner: number) {
     this.id = id;
@@ -224,19 +226,36 @@ export class PoolSequence {
     for (const { track } of units) track.held += by;
   }
 
-  /** The first token that differs from the one given before, or -1. */
-  firstDifference(tokens: KeyElements): number {
-    const count = Math.min(tokens.length, this.#tokens.length);
-    for (let i = 0; i < count; i++) if (this.#tokens[i] !== elementAt(tokens, i)) return i;
-    return -1;
+  /** @throws TKV_INPUT for a token that differs from the one given before, at `allocate` or at `commit` */
+  requireSame(tokens: KeyElements): void {
+    for (const before of [this.#tokens, this.#asked]) {
+      const count = Math.min(tokens.length, before.length);
+      for (let i = 0; i < count; i++) {
+        const token = elementAt(tokens, i);
+        if (token === before[i]) continue;
+        const remedy = 'Truncate the sequence first, or begin another one.';
+        throw inputError(`tokenIds[${i}]`, `is ${String(token)}, but was ${before[i]} before. ${remedy}`);
+      }
+    }
   }
 
   learn(tokens: KeyElements): void {
     for (let i = this.#tokens.length; i < tokens.length; i++) this.#tokens.push(elementAt(tokens, i));
   }
 
+  /** Room was asked for the first `count` of these tokens. */
+  ask(tokens: KeyElements, count: number): void {
+    for (let i = this.#asked.length; i < count; i++) this.#asked.push(elementAt(tokens, i));
+  }
+
+  /** The same prefix as another sequence. */
+  follow(other: PoolSequence, tokens: number): void {
+    this.#tokens = other.#tokens.slice(0, tokens);
+    this.#asked = other.#asked.slice(0, tokens);
+  }
+
   forgetFrom(tokens: number): void {
-    if (this.#tokens.length > tokens) this.#tokens.length = tokens;
+    for (const given of [this.#tokens, this.#asked]) if (given.length > tokens) given.length = tokens;
   }
 }
 
@@ -305,7 +324,7 @@ function describe(state: PoolState, column: Column, unit: number, key: Uint32Arr
 
 // Requests to a pool, checked before anything changes.
 
-/** What `MultiGranularKVPool.allocate` takes. */
+/** Input of `MultiGranularKVPool.allocate`. */
 export interface AllocateRequest {
   readonly sequenceId: string;
   readonly requestId: string;

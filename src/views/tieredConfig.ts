@@ -75,7 +75,7 @@ const tierConfigNames: readonly string[] = optionNames<TierConfig>({
   path: true,
 });
 
-/** What `tierkv calibrate` writes for a link, or `parseLinkCalibration` reads. */
+/** A link as `tierkv calibrate` writes it, or `parseLinkCalibration` reads it. */
 export interface CalibratedLink {
   readonly baseLatencyUs: number;
   readonly bandwidthBytesPerS: number;
@@ -145,7 +145,7 @@ export function estimatedLatencyUs(
 
 // Opens a pool and the stores under it: what a tiered storage is made of.
 
-/** What `TieredKVStorage.open` takes: the pool, and the tiers under it. */
+/** Configuration of `TieredKVStorage.open`: the pool, and the tiers under it. */
 export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait' | 'notice' | 'wrapStores'> {
   /** The pool but for its capacities, which are those of the tiers. */
   readonly pool: Omit<
@@ -154,11 +154,11 @@ export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait
   >;
   /** HBM, and below it host memory, files, or both. */
   readonly tiers: readonly TierConfig[];
-  /** What `tierkv calibrate` measured, by link such as `ddrToHbm`. */
+  /** Measurements of `tierkv calibrate`, by link such as `ddrToHbm`. */
   readonly links?: Readonly<Record<string, CalibratedLink>>;
   /** Moves blocks by their temperature; false: only when it is asked to. Default: on. */
   readonly migration?: MigratorOptions | false;
-  /** What an earlier run left in the files: gone on with (`warm`), or forgotten (`empty`). Default `warm`. */
+  /** Use of an earlier run's files: gone on with (`warm`), or forgotten (`empty`). Default `warm`. */
   readonly restart?: 'warm' | 'empty';
   /** Where the manager's decision log goes. Default: nowhere. */
   readonly sink?: DecisionSink;
@@ -253,10 +253,10 @@ function filesOf(nvme: TierConfig | undefined, restart?: 'warm' | 'empty'): Tier
   return nvme?.path === undefined ? undefined : { dir: nvme.path, bytes: nvme.capacityBytes, restart };
 }
 
-// What holds the bytes of one tier, as the original notes ask for it: read, write, free space. Places are
-// named by slot and generation rather than by offset alone, so that bytes which another block wrote there
-// since are refused instead of read. Behind it are the stores that the transfers use: GPU memory through
-// WebGPU, locked host memory, preallocated files.
+// The holder of one tier's bytes, as the original notes ask for it: read, write, free space. Places are named by slot
+// and generation rather than by offset alone, so that bytes which another block wrote there since are refused instead
+// of read. Behind it are the stores that the transfers use: GPU memory through WebGPU, locked host memory, preallocated
+// files.
 
 /** A unit's place, and what must lie there. */
 export interface StoredUnit {
@@ -267,13 +267,13 @@ export interface StoredUnit {
   readonly digest: Digest | undefined;
 }
 
-/** What holds the bytes of one tier of a `TieredKVStorage`. */
+/** The holder of the bytes of one tier of a `TieredKVStorage`. */
 export interface StorageBackend {
   readonly tier: StorageTier;
   /** Bytes of all its slots, those for blocks in flight included. */
   readonly capacityBytes: number;
   readonly freeBytes: number;
-  /** What the store really got: adapter, locked memory, direct I/O. */
+  /** Properties that the store really got: adapter, locked memory, direct I/O. */
   describe(): Record<string, string | number | boolean>;
   /**
    * The bytes of whole units, each compared with its digest. @throws TKV_STALE when a place has moved on,

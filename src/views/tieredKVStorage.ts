@@ -68,7 +68,7 @@ export interface StorageTierUsage {
 /** A `MultiGranularKVPool` whose bytes lie in real tiers, with its migrator. */
 export class TieredKVStorage implements AsyncDisposable {
   readonly pool: MultiGranularKVPool;
-  /** What holds the bytes, by tier, fastest first. */
+  /** Holders of the bytes, by tier, fastest first. */
   readonly backends: readonly StorageBackend[];
   readonly migrator: KVMigrator<KVBlockDescriptor>;
   readonly #config: TieredStorageConfig;
@@ -267,7 +267,7 @@ export class TieredKVStorage implements AsyncDisposable {
     return this.#open.loop.idle();
   }
 
-  /** What each tier really got. */
+  /** Properties that each tier really got. */
   describe(): Record<string, Record<string, string | number | boolean>> {
     return this.#open.stores.describe();
   }

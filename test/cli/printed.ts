@@ -2,7 +2,7 @@
 
 import type { Command } from 'commander';
 import { vi } from 'vitest';
-import { endingOf, inCallersWords } from '../../src/cli/process.ts';
+import { endingOf, inCallersWords, nameFields } from '../../src/cli/process.ts';
 import { makeProgram } from '../../src/cli/program.ts';
 
 /** What the command prints to stdout. Rejects as the command does; the exit code stays as it was. */
@@ -15,8 +15,13 @@ export async function printedBy(command: Command, ...args: string[]): Promise<st
   const before = process.exitCode;
   try {
     for (const one of [command, ...command.commands])
-      one.exitOverride().configureOutput({ writeErr: () => {} });
+      one
+        .exitOverride()
+        .configureOutput({ writeErr: () => {} })
+        .hook('preAction', (_, called) => nameFields(called));
     await command.parseAsync(args, { from: 'user' });
+  } catch (error) {
+    throw inCallersWords(error);
   } finally {
     spy.mockRestore();
     process.exitCode = before;

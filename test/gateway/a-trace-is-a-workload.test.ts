@@ -21,6 +21,7 @@ function recordOf(changes: Partial<TracedRequest> = {}): TracedRequest {
     sessionId: 's',
     streams: false,
     outcome: 'completed',
+    unknownEnd: '',
     backend: 'b0',
     prefillBackend: '',
     ttftUs: 10,
@@ -130,6 +131,13 @@ it('no word of a prompt and no API key is in a line', () => {
       ...['slo_ttft_us', 'streaming', 'tenant', 'ttft_us'],
     ].sort(),
   );
+});
+
+it('an end that is not known is in the line of its request alone', () => {
+  expect(traceLine(recordOf(), 16)).not.toHaveProperty('unknown_end');
+  const odd = recordOf({ unknownEnd: 'moderated' });
+  expect(traceLine(odd, 16)).toHaveProperty('unknown_end', 'moderated');
+  expect(read(linesOf([odd]))).toHaveLength(1);
 });
 
 describe('a damaged trace names the line and the field', () => {

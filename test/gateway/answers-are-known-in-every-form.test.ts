@@ -77,6 +77,36 @@ describe('a failure in an answer without a stream, with the status 200', () => {
   });
 });
 
+describe('a reason for which a choice ended', () => {
+  const known = [
+    'stop',
+    'length',
+    'tool_calls',
+    'content_filter',
+    'eos_token',
+    'end_turn',
+    'MAX_TOKENS',
+    'stop_words',
+  ];
+  it.each(known)('%s is a known end, and no failure', (reason) => {
+    const { meter } = read(event('a') + event('', reason) + done);
+    expect([meter.unknownEnd, meter.failure, meter.isWhole]).toEqual(['', undefined, true]);
+  });
+
+  it.each(['moderated', 'stopped', 'load', 'x'.repeat(100)])('%s is neither, and told', (reason) => {
+    const { meter } = read(event('a') + event('', reason) + event('', 'other') + done);
+    expect([meter.unknownEnd, meter.failure, meter.isWhole]).toEqual([reason.slice(0, 40), undefined, true]);
+    const whole = { choices: [{ text: 'a', finish_reason: reason }] };
+    expect(readWhole(whole).unknownEnd).toBe(reason.slice(0, 40));
+    const typed = { choices: [{ text: 'a', finish_reason: { type: reason } }] };
+    expect(readWhole(typed).unknownEnd).toBe(reason.slice(0, 40));
+  });
+
+  it.each([null, '', undefined, 'abort'])('%s tells of no end that is not known', (reason) => {
+    expect(read(event('a', reason) + done).meter.unknownEnd).toBe('');
+  });
+});
+
 describe('an answer', () => {
   it.each<[string, string, number, number, boolean]>([
     [

@@ -74,7 +74,7 @@ describe('a file without the section control', () => {
     const path = file('c.yaml', text);
     expect(() => readControlFile(path)).toThrow(problem);
     expect(() => readControlFile(path)).toThrow(
-      expect.objectContaining({ code: 'TKV_CONFIG', field: '--control' }),
+      expect.objectContaining({ code: 'TKV_CONFIG', field: 'control' }),
     );
   });
 });
@@ -125,6 +125,7 @@ describe('a plan may name a recorded trace and a deployment file', () => {
           },
           ...{
             outcome: 'completed',
+            unknownEnd: '',
             backend: 'b',
             prefillBackend: '',
             ttftUs: 1,

@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { flagOf, knobs, paths } from '../../src/sim/description/knobs.ts';
 import type { TidyRules } from './tidyScan.ts';
 
 const root = join(import.meta.dirname, '..', '..');
@@ -31,6 +32,21 @@ const everyTier = [
 const pageRows = ['filesInWorker', 'index', 'opfsFolder', 'remoteTier', 'transformers'].map(
   (name) => `src/adapters/browser/${name}.ts`,
 );
+
+/** Words that mean another thing in these files, or a field of a format of others. */
+const foreignNames: Readonly<Record<string, readonly string[]>> = {
+  // lengths of one request, of which the settings are means
+  promptTokens: ['src'],
+  outputTokens: ['src'],
+  // a model of time and a signal of routers, as things
+  latencyModel: ['src'],
+  shadowKv: ['src'],
+  // a key of upstream's specifications and of its traces
+  numRequests: ['src/sim'],
+  workloadSpec: ['src/sim/workload/traceV2.ts'],
+  // of a candidate of a plan, beside all instances
+  prefillInstances: ['src/studies/plan'],
+};
 
 export const rules: TidyRules = {
   // biome-ignore format: one line
@@ -64,8 +80,26 @@ export const rules: TidyRules = {
   },
   // of texts alone: as a word of code it is anything that is elsewhere
   everydayWords: ['remote'],
+  spellFlags: ['src/cli', 'src/sim/description/knobs.ts', 'src/sim/description/knobs'],
+  otherNames: thirdNames(),
   mechanisms: [{ text: /new Worker\(/, file: 'src/io/workerPool.ts' }],
 };
+
+/** `--max-num-seqs` in camel case, where the path of the setting ends otherwise. */
+function thirdNames(): TidyRules['otherNames'] {
+  const ends = new Set(paths.map((path) => path.slice(path.lastIndexOf('.') + 1)));
+  return Object.fromEntries(
+    paths.flatMap((path) => {
+      const { alias } = knobs[path];
+      return [flagOf(path), ...(alias === undefined ? [] : [alias])].flatMap((flag) => {
+        const camel = flag.slice(2).replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+        // a word of one part is a word of code: rate, model
+        if (ends.has(camel) || !/[A-Z]/.test(camel)) return [];
+        return [[camel, { path, files: foreignNames[camel] ?? [] }]];
+      });
+    }),
+  );
+}
 
 interface Debts {
   /** By rule and place: the reason, or what is left to do. An entry that nothing needs fails the test. */

@@ -69,6 +69,9 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
     },
   ],
   ['phrase', { 'src/a/x.ts': `// ${['Who', 'ever'].join('')} asks gets an answer.\nexport const x = 1;` }],
+  ['phrase', { 'src/a/x.ts': '/** What it holds. */\nexport const x = 1;' }],
+  ['phrase', { 'src/a/x.ts': '/**\n * As `open`, at once.\n */\nexport const x = 1;' }],
+  ['phrase', { 'src/a/x.ts': '  // By slot.\nexport const x = 1;' }],
   [
     'one-mechanism',
     { 'src/a/x.ts': "import { Worker } from 'node:worker_threads';\nexport const w = new Worker('x');" },
@@ -91,6 +94,22 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
       'src/a/y.ts': "import type { X } from './x.ts';\nexport type Y = X | 2;",
     },
   ],
+  [
+    'flag',
+    {
+      'src/a/x.ts': '// see --tidy-probe\nexport const x = 1;',
+      'src/cli/y.ts': "export const y = '--tidy-probe <n>';",
+    },
+  ],
+  [
+    'flag',
+    {
+      'src/a/x.ts': ['export const x = (n: number) => `give $', '{n} with --tidy-probe.`;'].join(''),
+      'src/cli/y.ts': "export const y = '--tidy-probe';",
+    },
+  ],
+  ['knob-name', { 'src/a/x.ts': 'export const x = { maxNumSeqs: 1 };' }],
+  ['knob-name', { 'src/a/x.ts': "export const x = 'numRequests';" }],
   [
     'message',
     { 'src/a/x.ts': "export const x = (error: Error) => new Error(error.message.replace('a', 'b'));" },

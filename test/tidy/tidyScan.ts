@@ -39,7 +39,9 @@ export type Rule =
   | 'one-mechanism'
   | 'circle'
   | 'export'
-  | 'message';
+  | 'message'
+  | 'flag'
+  | 'knob-name';
 
 export interface Finding {
   readonly rule: Rule;
@@ -63,6 +65,10 @@ export interface TidyRules {
   readonly variants: Readonly<Record<string, readonly string[]>>;
   /** Variants whose names are words of code too: of these only texts are looked at. */
   readonly everydayWords: readonly string[];
+  /** Files below which options of the command line are spelled. */
+  readonly spellFlags: readonly string[];
+  /** Third names of settings, each with its path and the files of formats that have it for themselves. */
+  readonly otherNames: Readonly<Record<string, { readonly path: string; readonly files: readonly string[] }>>;
   /** Calls or imports that belong to one file. */
   readonly mechanisms: readonly { readonly text: RegExp; readonly file: string }[];
 }
@@ -77,6 +83,9 @@ export const bannedPhrases: readonly RegExp[] = [
   /\b(are|be) none\b/i,
   /\bthat of\b/i,
 ];
+
+/** Openings of comments that have to be read with the name behind them: they have no subject. */
+const bannedOpening = /^(?:Of|By|What|As)\b/;
 
 interface Parsed {
   readonly path: string;
@@ -104,10 +113,13 @@ export function findUntidy(
     ...variantNames(inSource, rules),
     ...commandLine(parsed),
     ...phrases(parsed),
+    ...openings(inSource),
     ...mechanisms(inSource, rules),
     ...circles(inSource),
     ...exportsInVain(parsed, rules),
     ...rewrittenMessages(inSource),
+    ...spelledFlags(inSource, rules),
+    ...otherNames(inSource, rules),
   ].sort((a, b) => `${a.rule} ${a.at}`.localeCompare(`${b.rule} ${b.at}`));
 }
 
@@ -364,6 +376,22 @@ function commandLine(files: readonly Parsed[]): Finding[] {
     .map(({ path }) => ({ rule: 'command-line', at: path, problem: 'imports from src/cli' }));
 }
 
+function openings(files: readonly Parsed[]): Finding[] {
+  const findings: Finding[] = [];
+  for (const { path, text } of files) {
+    const lines = text.split('\n').map((line) => line.trim());
+    for (const [i, line] of lines.entries()) {
+      const goesOn = line.startsWith('//') && i > 0 && lines[i - 1].startsWith('//');
+      if (goesOn || !/^\/(\*\*|\/)/.test(line)) continue;
+      const [found] =
+        bannedOpening.exec((line === '/**' ? lines[i + 1] : line).replace(/^[/*]+\s*/, '')) ?? [];
+      if (found === undefined) continue;
+      findings.push({ rule: 'phrase', at: `${path}:${i + 1}`, problem: `a comment opens with "${found}"` });
+    }
+  }
+  return findings;
+}
+
 function phrases(files: readonly Parsed[]): Finding[] {
   return files.flatMap(({ path, text }) => findPhrases(path, text));
 }
@@ -487,6 +515,64 @@ function rewrittenMessages(files: readonly Parsed[]): Finding[] {
     file.forEachChild(visit);
   }
   return findings;
+}
+
+/** An option as a word of its own: neither an arrow of a drawing nor a number that is lowered. */
+const flag = /(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])/g;
+
+/** Texts and comments of a source. */
+function wordsIn({ text, file }: Parsed): string[] {
+  const words = [...text.matchAll(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/.*/g)].map(([comment]) => comment);
+  const visit = (node: Node): undefined => {
+    const isPart = [SyntaxKind.TemplateHead, SyntaxKind.TemplateMiddle, SyntaxKind.TemplateTail].includes(
+      node.kind,
+    );
+    if (isPart || isStringLiteral(node) || node.kind === SyntaxKind.NoSubstitutionTemplateLiteral) {
+      words.push((node as unknown as { readonly text: string }).text);
+    }
+    node.forEachChild(visit);
+  };
+  file.forEachChild(visit);
+  return words;
+}
+
+/**
+ * Options of the command line that are spelled outside of it and of the table of settings. An error or a report names the
+ * field; the place where its value was written says what that is called.
+ */
+function spelledFlags(files: readonly Parsed[], { spellFlags }: TidyRules): Finding[] {
+  const spells = ({ path }: Parsed): boolean =>
+    spellFlags.some((each) => path === each || path.startsWith(`${each}/`));
+  const flagsOf = (each: Parsed): string[] => wordsIn(each).flatMap((text) => text.match(flag) ?? []);
+  const known = new Set(files.filter(spells).flatMap(flagsOf));
+  return files
+    .filter((each) => !spells(each))
+    .flatMap((each) =>
+      [...new Set(flagsOf(each))]
+        .filter((found) => known.has(found))
+        .map(
+          (found): Finding => ({ rule: 'flag', at: `${each.path} ${found}`, problem: 'spells an option' }),
+        ),
+    );
+}
+
+/** Identifiers and texts that are a third name of a setting, beside its path and its option. */
+function otherNames(files: readonly Parsed[], { otherNames: names }: TidyRules): Finding[] {
+  const findings = new Map<string, Finding>();
+  for (const { path, file } of files) {
+    if (path.startsWith('src/cli/')) continue;
+    const visit = (node: Node): undefined => {
+      const text = isStringLiteral(node) || isIdentifier(node) ? node.text : '';
+      const other = Object.hasOwn(names, text) ? names[text] : undefined;
+      if (other !== undefined && !other.files.some((each) => path.startsWith(each))) {
+        const at = `${path} ${text}`;
+        findings.set(at, { rule: 'knob-name', at, problem: `is another name of ${other.path}` });
+      }
+      node.forEachChild(visit);
+    };
+    file.forEachChild(visit);
+  }
+  return [...findings.values()];
 }
 
 /** Circles of imports, types included: each strongly connected set of files, by Tarjan's algorithm (1972). */

@@ -46,7 +46,7 @@ test('a text of another origin is one error that names the server', () => {
   const deep = '['.repeat(200_000) + ']'.repeat(200_000);
   for (const text of ['', '[', '{"$":"integer","of":"x"}', '{"$":"entries"}', deep]) {
     expect(() => readPayload(text), text.slice(0, 20)).toThrow(
-      expect.objectContaining({ isTierKVError: true, code: 'TKV_INPUT', field: '--workers' }),
+      expect.objectContaining({ isTierKVError: true, code: 'TKV_INPUT', field: 'workers' }),
     );
   }
 });

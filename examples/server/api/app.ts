@@ -204,8 +204,10 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     running: engine.running,
     waiting: engine.size - engine.running,
   }));
-  // A gateway before this server reads them. Where there are keys the port is the tenants', and the operators' has them alone.
-  if (apiKeys === undefined || apiKeys.size === 0) {
+  // A gateway before this server reads them. They name tenants: where there are any, by keys or by a header, the operators' port
+  // alone has them, and the gateway is told where that is.
+  const hasTenants = (apiKeys?.size ?? 0) > 0 || options.tenantHeader !== undefined;
+  if (!hasTenants) {
     app.get('/metrics', async ({ raw }, reply) => {
       if (isLoopback(raw.socket.remoteAddress ?? '') && isForeign(raw))
         throw new ApiError(403, "Metrics are not for clients of a proxy. Ask the operators' port.");

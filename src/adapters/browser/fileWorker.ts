@@ -1,6 +1,6 @@
 /**
- * What the worker inside a page runs: handles of files, called by messages. Calls are done one after the other, in the order
- * in which they came. The build makes a text of this file (tools/browserBuild.ts).
+ * The worker inside a page: handles of files, called by messages. Calls are done one after the other, in the order in
+ * which they came. The build makes a text of this file (tools/browserBuild.ts).
  */
 
 import type { FileAnswer, FileCall, FileCalls } from './filesInWorker.ts';
@@ -34,7 +34,7 @@ const calls: FileCalls = {
   flush: (file) => handles[file].flush(),
 };
 
-/** What a worker has; the sources are compiled without the types of workers. */
+/** Globals of a worker; the sources are compiled without the types of workers. */
 interface WorkerScope {
   onmessage: (event: { readonly data: FileCall }) => void;
   postMessage(answer: FileAnswer, moved: readonly ArrayBuffer[]): void;

@@ -9,7 +9,7 @@ import { DataRanges, IoError } from '../../backends/file/dataFile.ts';
 import { configError } from '../../runtime/errors.ts';
 import { asIoError, type HandleFile, type HandlePlace } from './opfsFiles.ts';
 
-/** What the worker can be asked for. Files are numbers. */
+/** Calls to the worker. Files are numbers. */
 export interface FileCalls {
   /** @returns the file's length */
   take(file: number, from: FileSystemFileHandle): Promise<number>;
@@ -85,7 +85,7 @@ export class FilesInWorker implements HandlePlace {
     return new FileInWorker(this, this.#files++, onClose);
   }
 
-  /** What fails in the worker is an IoError here. */
+  /** Calls the worker. Its failure is an IoError here. */
   async call<Name extends keyof FileCalls>(
     name: Name,
     args: Parameters<FileCalls[Name]>,

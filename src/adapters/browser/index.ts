@@ -28,7 +28,7 @@ export type { KeyElements, RequestExtra, RequestExtras } from '../../runtime/key
 
 export interface BrowserRuntimeConfig extends Omit<KVRuntimeConfig, 'adapter' | 'wait' | 'remote' | 'log'> {
   /**
-   * What happens where the files cannot be had: another tab has them, the window is private, storage is full. `fail`: the
+   * Behaviour where the files cannot be had: another tab has them, the window is private, storage is full. `fail`: the
    * error. `without`: the runtime opens without files, and `notice` gets a line that says why. Default `fail`.
    */
   readonly filesElse?: 'fail' | 'without';

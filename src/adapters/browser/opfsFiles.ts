@@ -120,7 +120,7 @@ class OpfsFolder implements StoreFolder {
   readonly ops: DirectoryOps;
   readonly #directory: FileSystemDirectoryHandle;
   readonly #place: HandlePlace;
-  /** By name. */
+  /** Open files by name. */
   readonly #open: Map<string, HandleFile> = new Map();
 
   constructor(path: string, directory: FileSystemDirectoryHandle, place: HandlePlace) {

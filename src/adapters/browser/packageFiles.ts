@@ -2,7 +2,7 @@
 
 import packageTexts from 'tierkv:files';
 
-/** Of no file of a disk. A build for browsers has the texts below it. */
+/** A folder without files on a disk. A build for browsers has the texts below it. */
 const folder: URL = new URL('file:///tierkv/data/');
 
 export function dataFolder(): URL {

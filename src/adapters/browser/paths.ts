@@ -1,4 +1,7 @@
-/** What the readers of descriptions need of `node:path`, in a page: names of given files, with `/` between their parts. */
+/**
+ * The part of `node:path` that the readers of descriptions need, in a page: names of given files, with `/` between
+ * their parts.
+ */
 
 export function join(...parts: readonly string[]): string {
   const kept: string[] = [];

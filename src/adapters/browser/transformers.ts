@@ -28,10 +28,10 @@ export type {
 export { PrefixCache } from '../transformers/prefixCache.ts';
 export type { CachedModel };
 
-/** As in Node, but for what a page does not have; `weights` are addresses. */
+/** Options as in Node, but for the parts that a page lacks; `weights` are addresses. */
 export interface PagePrefixCacheOptions
   extends Omit<PrefixCacheOptions, 'adapter' | 'wait' | 'remote' | 'log'> {
-  /** As for `openInBrowser`. */
+  /** The same choice as for `openInBrowser`. */
   readonly filesElse?: BrowserRuntimeConfig['filesElse'];
 }
 

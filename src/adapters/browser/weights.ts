@@ -31,7 +31,7 @@ interface EngineEnv {
   readonly customCache?: EngineCacheStorage | null;
 }
 
-/** What the engine would load from an address; undefined where there is nothing. */
+/** The response that the engine would load from an address; undefined where there is nothing. */
 async function responseOf(address: string, engine: EngineModule): Promise<Response | undefined> {
   const env = engine.env as EngineEnv;
   let cache: EngineCacheStorage | null | undefined;
@@ -56,7 +56,7 @@ async function responseOf(address: string, engine: EngineModule): Promise<Respon
 }
 
 /**
- * What tells the weights of a model apart: hashes of the content of its files, in order, and of what it computes.
+ * Tells the weights of a model apart: hashes of the content of its files, in order, and of the model's outputs.
  * @throws TKV_CONFIG where a file does not exist, cannot be read or is not an ONNX file
  */
 export async function weightsOf(
@@ -180,7 +180,7 @@ async function digestOf(bytes: Uint8Array): Promise<Uint8Array> {
   return new Uint8Array(await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>));
 }
 
-/** Of the digests of parts, and how much they are in all. */
+/** Hash of the digests of parts, and of their total length. */
 function hashOf(digests: readonly Uint8Array[], total: number): string {
   const all = new Uint8Array(digests.length * 32 + 8);
   digests.forEach((digest, i) => {

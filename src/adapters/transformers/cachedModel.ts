@@ -54,7 +54,7 @@ export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   readonly runtime?: KVRuntime | undefined;
   /** Tokens of a block, where no runtime is given. Default 16. */
   readonly blockTokens?: number | undefined;
-  /** What tells this model from an earlier one with the same files. Default: nothing. */
+  /** A text that tells this model from an earlier one with the same files. Default: none. */
   readonly revision?: string | undefined;
   /** Cache objects of past turns that are kept as they are, for chats that go on. Default 1. */
   readonly liveCaches?: number | undefined;
@@ -103,7 +103,7 @@ const cacheNames = optionNames<Omit<PrefixCacheOptions, keyof OwnRuntime>>({
   notice: true,
 });
 
-/** What one call of `generate` may say of the prefix cache. */
+/** Options of one call of `generate` for the prefix cache. */
 interface TurnOptions extends PrefixScope {
   readonly report?: ((turn: PrefixTurn) => void) | undefined;
 }

@@ -1,8 +1,8 @@
 /// <reference types="@webgpu/types" preserve="true" />
 
 /**
- * What is used of transformers.js, as types of its shape: a program that never loads the package needs none of it, and
- * the package's own classes fit (`test/adapters` holds that against the real types).
+ * The part of transformers.js that is used, as types of its shape: a program that never loads the package needs none of
+ * it, and the package's own classes fit (`test/adapters` holds that against the real types).
  */
 
 import { described, TierKVError } from '../../runtime/errors.ts';
@@ -42,7 +42,7 @@ export interface SessionInput {
 
 export interface EngineSession {
   readonly inputMetadata: readonly SessionInput[];
-  /** What transformers.js chose: dtype of the files and device. */
+  /** The dtype of the files and the device, as transformers.js chose them. */
   readonly config?: { readonly dtype?: string; readonly device?: string };
 }
 

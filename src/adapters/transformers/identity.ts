@@ -51,7 +51,7 @@ export function fileSuffix(dtype: string = 'fp32'): string {
 }
 
 interface IdentityParts {
-  /** What tells weights apart: hashes of the content of their files, in order. */
+  /** Hashes that tell weights apart, of the content of their files, in order. */
   readonly weights: readonly string[];
   readonly dtype: string | undefined;
   readonly device: string | undefined;

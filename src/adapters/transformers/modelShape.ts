@@ -1,8 +1,8 @@
 /**
- * What the KV of a model looks like, read from the inputs of its session, and which models are refused. Only one kind is
- * served: a decoder whose KV is one key and one value tensor a layer, [batch, KV heads, tokens, head dim], growing by
- * the tokens that were computed, and determined by the token ids alone. All others are refused by their name, since
- * blocks of them would be wrong sooner or later.
+ * Shape of a model's KV, read from the inputs of its session, and the models that are refused. Only one kind is served:
+ * a decoder whose KV is one key and one value tensor a layer, [batch, KV heads, tokens, head dim], growing by the
+ * tokens that were computed, and determined by the token ids alone. All others are refused by their name, since blocks
+ * of them would be wrong sooner or later.
  */
 
 import { described, TierKVError } from '../../runtime/errors.ts';

@@ -48,13 +48,13 @@ import { type RopeRegimes, regimeAt } from './ropeRegime.ts';
 export interface PrefixScope {
   /** From your own authentication. Default: the one given to `withPrefixCache`. */
   readonly tenant?: string | undefined;
-  /** What else determines the KV, such as an adapter: see `begin`. */
+  /** Other facts that determine the KV, such as an adapter: see `begin`. */
   readonly extras?: RequestExtras | undefined;
 }
 
 export const prefixScopeNames: readonly string[] = optionNames<PrefixScope>({ tenant: true, extras: true });
 
-/** What `restore` found. */
+/** Result of `restore`. */
 export interface RestoredPrefix {
   /** For `past_key_values` of `generate`; empty where nothing was found. */
   readonly pastKeyValues: EngineCache;
@@ -90,7 +90,7 @@ export interface PrefixTurn {
   readonly uncached?: string | undefined;
 }
 
-/** What all turns came to. */
+/** Sums over all turns. */
 export interface PrefixCounters {
   readonly turns: number;
   readonly promptTokens: number;
@@ -120,7 +120,7 @@ export interface CheckedScope extends CallerScope {
   readonly mostTokens: number;
 }
 
-/** What is known of a cache object. */
+/** Facts about a cache object. */
 interface KnownCache {
   readonly owner: string;
   readonly scope: string;
@@ -128,7 +128,7 @@ interface KnownCache {
   readonly ids: Uint32Array;
 }
 
-/** Of all models, so that a cache object of another one is told apart. */
+/** Cache objects of all models, so that one of another model is told apart. */
 const knownCaches = new WeakMap<EngineCache, KnownCache>();
 
 interface PrefixCacheParts {
@@ -148,7 +148,7 @@ interface PrefixCacheParts {
 /** Made by `withPrefixCache`. */
 export class PrefixCache implements AsyncDisposable {
   readonly runtime: KVRuntime;
-  /** Of the blocks. */
+  /** Layout of the blocks. */
   readonly layout: KVLayout;
   /** 64 hexadecimal digits that differ wherever the weights or their settings do. */
   readonly identity: string;
@@ -343,7 +343,7 @@ export class PrefixCache implements AsyncDisposable {
     }
   }
 
-  // What a cache object holds.
+  // The content of cache objects.
 
   remember(cache: EngineCache, ids: Uint32Array, scope: CheckedScope): void {
     knownCaches.set(cache, { owner: this.identity, scope: scope.name, ids });
@@ -443,7 +443,7 @@ export class PrefixCache implements AsyncDisposable {
     return this.#parts.shape.tensorType === 'float32' ? new Float32Array(buffer) : new Uint16Array(buffer);
   }
 
-  /** What copies on the session's device, where the runtime's blocks lie on the same one. */
+  /** Copies on the session's device, where the runtime's blocks lie on the same one. */
   async #sharedDevice(device: GPUDevice | undefined): Promise<DeviceCopies | undefined> {
     const { stores } = this.runtime;
     const { live } = stores;

@@ -10,7 +10,7 @@
 import { TierKVError } from '../../runtime/errors.ts';
 
 export interface RopeRegimes {
-  /** As the configuration calls it. */
+  /** Name of the kind in the configuration. */
   readonly kind: string;
   /** The length above which angles are others. */
   readonly tokens: number;
@@ -32,7 +32,7 @@ const byPosition = new Set(['default', 'linear', 'llama3', 'yarn', 'deepseek_yar
 type Settings = Readonly<Record<string, unknown>>;
 
 /**
- * What a configuration says of lengths; undefined where they do not matter.
+ * Regimes of lengths in a configuration; undefined where lengths do not matter.
  * @throws TKV_CONFIG for a kind that is not known, and for one without its length
  */
 export function ropeRegimesOf(config: object): RopeRegimes | undefined {

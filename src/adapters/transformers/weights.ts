@@ -48,7 +48,7 @@ function fileOfDirectory(directory: string, dtype: string | undefined): string {
   throw weightsFault(`names ${directory}, which has none of ${looked}`, { path: directory });
 }
 
-/** What is in a file. */
+/** Content of a file. */
 interface FileContent {
   readonly sha256: string;
   /** Files that an ONNX file takes data from. */
@@ -111,8 +111,8 @@ export interface WeightsOptions {
 }
 
 /**
- * What tells the weights of a model apart: hashes of the content of its files, in order.
- * @throws TKV_CONFIG as `hashedWeights`, and where the model computes with other weights
+ * Tells the weights of a model apart: hashes of the content of its files, in order.
+ * @throws TKV_CONFIG like `hashedWeights`, and where the model computes with other weights
  */
 export async function weightsOf(
   weights: string | readonly string[],
@@ -165,7 +165,7 @@ async function witnessOfFile(
   }
 }
 
-// What is kept beside a file.
+// Ending of the file that is kept beside a file.
 
 const memoryEnding = '.sha256.json';
 
@@ -176,9 +176,9 @@ const restNs = 2_000_000_000n;
 const partBytes = 1 << 20;
 
 interface FileMemory extends FileContent {
-  /** What the file system said of the file when it was hashed. */
+  /** The file system's description of the file when it was hashed. */
   readonly seen: string;
-  /** What a session over the file and its data computes, by what determines it. */
+  /** Outputs of a session over the file and its data, with the facts that determine them. */
   readonly witness?: { readonly of: string; readonly sums: readonly number[] } | undefined;
 }
 

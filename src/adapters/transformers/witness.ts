@@ -1,9 +1,9 @@
 /**
- * What a session computes for a few tokens, in short: enough to tell whether it computes with the weights of given files.
+ * Outputs of a session for a few tokens, in short: enough to tell whether it computes with the weights of given files.
  * An identity rests on the content of files, and nothing in a loaded model says which files it came from.
  *
  * Every tensor of KV is folded into signed sums over all its elements. A sum over random signs deviates by about the
- * norm of what deviates, so that a difference anywhere shows, and rounding does not.
+ * norm of what deviates, so a difference anywhere shows, and rounding does not.
  */
 
 import type { DecoderModel, EngineModule, EngineSession, SessionInput } from './engine.ts';
@@ -83,7 +83,7 @@ export async function witnessOf(
   return Float64Array.from(sums);
 }
 
-/** What a session calls the KV after its run. */
+/** The session's name for the KV after its run. */
 function outputName(input: string): string {
   return input.replace(/^past_key_values\./, 'present.');
 }

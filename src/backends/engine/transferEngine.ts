@@ -35,8 +35,7 @@ interface JobFlight {
 
 const MIB = 1024 * 1024;
 /**
- * Of a tier whose row says nothing else. Enough bytes to keep a store busy, few enough that an urgent job waits
- * briefly.
+ * Limits of a tier whose row sets none. Enough bytes to keep a store busy, few enough that an urgent job waits briefly.
  */
 const LINK_LIMITS: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
 /**
@@ -45,7 +44,7 @@ const LINK_LIMITS: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
  */
 const STAGED_SHARE = 1 / 2;
 
-/** Of each tier: what may be under way on a link to or from it. Of two tiers the smaller one counts. */
+/** Limits of what may be under way on a link to or from a tier, by tier. Of two tiers the smaller one counts. */
 export type TierLinks = { readonly [name in TierName]?: LinkLimits };
 
 export class TransferEngine implements TransferDriver {
@@ -56,7 +55,7 @@ export class TransferEngine implements TransferDriver {
   readonly #startMs: number;
   readonly #meter: LinkMeter;
   readonly #flights: Set<JobFlight> = new Set();
-  /** By link: `linkName` of source and target. */
+  /** Queues by link: `linkName` of source and target. */
   readonly #queues: Map<string, LinkQueue<JobFlight>> = new Map();
   readonly #links: TierLinks;
   #listener: EndListener = () => {};

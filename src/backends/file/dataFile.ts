@@ -117,7 +117,7 @@ export class Extents {
   readonly #file: DataFile;
   readonly #rows: PageRows;
   readonly #pagesPerExtent: number;
-  /** By page: 1 if it has space. Grows with the highest page touched. */
+  /** 1 for each page that has space. Grows with the highest page touched. */
   #allocated: Uint8Array = new Uint8Array(0);
   readonly #inProgress: Map<number, Promise<void>> = new Map();
   #pages = 0;
@@ -272,7 +272,7 @@ export interface StoreFolder {
   requireFreeSpace(bytes: number, names: readonly string[]): Promise<void>;
   /** Bytes that these files take, as far as they exist. */
   bytesOf(names: readonly string[]): number;
-  /** What tells the file from another one under its name; empty if it does not exist. */
+  /** A text that tells the file from another one under its name; empty if it does not exist. */
   identityOf(name: string): Promise<string>;
   /** Whether direct I/O reaches these bytes where they lie. */
   isAligned(bytes: Uint8Array): boolean;

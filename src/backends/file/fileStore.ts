@@ -73,7 +73,7 @@ export class FileStore implements TierStore {
   readonly #staging: StagingPool;
   readonly #notes: NoteReader;
   readonly #flow: RequestFlow;
-  /** What each file was when it was opened, by name. */
+  /** Identity of each file when it was opened, by name. */
   readonly #identities: ReadonlyMap<string, string>;
   #disposing: Promise<void> | undefined;
 
@@ -189,7 +189,7 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * What was kept with a record (`noteOf`); undefined where nothing was, or the slot has another record by now.
+   * The note that was kept with a record (`noteOf`); undefined where none was, or the slot has another record by now.
    * @throws TKV_IO when it is not read by the deadline, TKV_STATE when the store is closed
    */
   note(entry: SlotEntry): Promise<Uint8Array | undefined> {

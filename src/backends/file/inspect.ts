@@ -197,7 +197,7 @@ const NAME_A_TIER = 'Name the directory of a disk tier, or give the file back as
 const OTHER_REMEDY = 'Remove the cause, and ask again.';
 const MAY_READ = 'Ask as the user that the disk tier runs under.';
 
-/** What a reader can do about an errno. A store that is opened can do other things: it may make what is missing. */
+/** Remedies of a reader for an errno. A store that is opened has others: it may make what is missing. */
 const readingRemedies: Record<string, string> = {
   ENOENT: 'Name the directory of a disk tier.',
   ENOTDIR: 'Name a directory, not a file.',

@@ -146,7 +146,7 @@ export class NoteReader {
   }
 }
 
-/** What a call to a store that is closed gets. */
+/** The error of a call to a store that is closed. */
 export function closedStore(): TierKVError {
   return new TierKVError('TKV_STATE', 'the store is closed. Open it again.');
 }

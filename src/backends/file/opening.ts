@@ -265,7 +265,7 @@ export interface OpenedFile {
   readonly recovered: Recovered | undefined;
   /** Whether the directory held no store before. */
   readonly isNew: boolean;
-  /** Of a store that does not come to its end: unlocks the directory where that ends its I/O. */
+  /** For a store that does not come to its end: unlocks the directory where that ends its I/O. */
   abandon(): void;
   /** Closes the files and unlocks the directory. No I/O may be in flight. */
   close(): Promise<void>;
@@ -353,7 +353,7 @@ export interface FileStoreOptions {
    * them, and saves the index file and the durability points that a warm restart needs. Default `empty`.
    */
   readonly restart?: 'empty' | 'warm';
-  /** What the bytes mean; a warm restart refuses another identity. Default: empty texts, epoch 0. */
+  /** Identity of the bytes; a warm restart refuses another one. Default: empty texts, epoch 0. */
   readonly identity?: Partial<StoreIdentity>;
   /** Bytes written after which a durability point (fdatasync) is taken. Default 64 MiB. */
   readonly syncBytes?: number;
@@ -379,9 +379,9 @@ export interface FileStoreOptions {
   /** An I/O that takes longer has failed; its slot stays locked until the I/O retires. Default 30,000 ms. */
   readonly deadlineMs?: number;
   /**
-   * What to keep with the record of a block, by its key: opaque to the store, and read back by `FileStore.note`.
-   * What a record has no room for is left out and counted in `describe`: at most 3,968 bytes where a block is whole
-   * blocks of 4096, else what is left up to the next. Default: nothing.
+   * Note to keep with the record of a block, by its key: opaque to the store, and read back by `FileStore.note`. A note
+   * that a record has no room for is left out and counted in `describe`: at most 3,968 bytes where a block is whole
+   * blocks of 4096, else the rest up to the next. Default: no note.
    */
   readonly noteOf?: (key: Uint32Array) => Uint8Array | undefined;
   /** Called when an I/O passes its deadline, and again when it retires. */

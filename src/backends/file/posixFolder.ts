@@ -171,7 +171,7 @@ class NodeDirectoryOps implements DirectoryOps {
   }
 }
 
-/** What files share: the calls, and whether disk space is taken ahead. */
+/** State that files share: the calls, and whether disk space is taken ahead. */
 interface FileSystemCalls {
   readonly libc: Libc | undefined;
   allocates: boolean;

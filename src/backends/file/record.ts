@@ -215,7 +215,7 @@ const SIZE_CLASSES_MAX = 256;
 /** Most bytes of a page, so that offsets in the file stay below 2^53 however small the slots are. */
 const PAGE_BYTES_MAX = 2 ** 40;
 
-/** What the bytes and keys of a store mean. Texts are compared, never interpreted. */
+/** The meaning of a store's bytes and keys. Texts are compared, never interpreted. */
 export interface StoreIdentity {
   /** Name and revision of the weights. */
   readonly model: string;

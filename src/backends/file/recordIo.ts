@@ -44,7 +44,7 @@ export interface IoContext {
   readonly verifyReads: boolean;
   /** Draws the number of the next record written. */
   nextSequence(): number;
-  /** What to keep with the record of the block with this key, in whole words; empty for nothing. */
+  /** Note to keep with the record of the block with this key, in whole words; empty without one. */
   noteOf(key: Uint32Array, record: FileRecordShape): Uint8Array;
   /** Number of the record last written into the slot, 0 if unknown. */
   sequenceOf(slot: number): number;
@@ -272,7 +272,7 @@ export interface SlotRequest {
   readonly end: (result: StoreResult) => void;
   /** Whether the bytes go through staging memory, since direct I/O cannot reach the item's own. */
   staged: boolean;
-  /** Of a read: it compares what was just written there with the item, and keeps the bytes to itself. */
+  /** For a read: it compares what was just written there with the item, and keeps the bytes to itself. */
   readonly isReadBack?: boolean;
   /** Number of the record that a write makes; 0 until the header is laid out. */
   sequence: number;

@@ -12,7 +12,10 @@ function rootsOfPrimes(count: number, power: number): Uint32Array {
   return words;
 }
 
-/** By integers, since a double has not the bits: the largest r with r^power <= n 2^(32 power), without its whole part. */
+/**
+ * Computed in integers, since a double has not the bits: the largest r with r^power <= n 2^(32 power), without its
+ * whole part.
+ */
 function fractionOfRoot(n: bigint, power: bigint): number {
   const target = n << (32n * power);
   let [low, high] = [0n, n << 32n];

@@ -46,7 +46,7 @@ export interface SlotEntry {
 
 export class SlotTable {
   #words: Uint32Array = new Uint32Array(0);
-  /** By block: bit h is set if half h of the index file differs from this table. */
+  /** Stale halves by block: bit h is set if half h of the index file differs from this table. */
   #stale: Uint8Array = new Uint8Array(0);
   #records = 0;
 

@@ -342,7 +342,7 @@ function isSame(a: IndexGeometry, b: IndexGeometry): boolean {
 // every entry is either durable and untouched since the checkpoint, or was just checked. The time grows with
 // the bytes written after the checkpoint, not with the size of the store.
 
-/** What recovery found: the checkpoint, updated by the records read in marked regions. */
+/** Result of recovery: the checkpoint, updated by the records read in marked regions. */
 export interface Recovered extends LoadedIndex {
   /** Why the index could not be used; empty if it could. */
   readonly indexProblem: string;

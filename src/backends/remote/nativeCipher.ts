@@ -15,10 +15,10 @@ interface CipherJob {
   readonly key: Uint8Array;
   /** 12 bytes. */
   readonly nonce: Uint8Array;
-  /** What is authenticated before the payload. */
+  /** Bytes that are authenticated before the payload. */
   readonly header: Uint8Array;
   readonly from: Uint8Array;
-  /** As many bytes as `from`; undefined where the payload is authenticated as it is. */
+  /** The output, as many bytes as `from`; undefined where the payload is authenticated as it is. */
   readonly into: Uint8Array | undefined;
   /** Where a payload that is authenticated as it is gets copied, as many bytes as `from`. Default: nowhere. */
   readonly copy?: Uint8Array;

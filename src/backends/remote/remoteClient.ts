@@ -224,7 +224,7 @@ class GlideRemote implements RemoteClient {
   }
 }
 
-/** What stands for a value of another type than string: a stranger's, to be replaced. */
+/** Stands for a value of another type than string: a stranger's, to be replaced. */
 const notOurs: Buffer = Buffer.of(0);
 
 function isOfAnotherType({ message }: RemoteFault): boolean {

@@ -1,4 +1,4 @@
-/** What can be set of a remote store, and what is made of it. */
+/** Options of a remote store, and the settings that are made of them. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import { optionNames, requireFlag, requireOptions, requireText } from '../../runtime/options.ts';
@@ -12,7 +12,7 @@ export interface RemoteStoreOptions {
   readonly url: string;
   /** The secret under which block keys are made: 16 to 32 bytes. */
   readonly secretKey: Uint8Array;
-  /** What determines the layout of a block, as text. */
+  /** The facts that determine the layout of a block, as text. */
   readonly layout: string;
   /** Raised to forget everything that was written before. Default 0. */
   readonly generation?: number;

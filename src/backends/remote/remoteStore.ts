@@ -35,7 +35,7 @@ import { RemoteLink } from './remoteLink.ts';
 import { checkedOptions, type RemoteSettings, type RemoteStoreOptions } from './remoteOptions.ts';
 import { HEADER_BYTES, RECORD_OVERHEAD_BYTES, RecordCodec, type SharedFacts } from './sealedRecord.ts';
 
-/** What the server has of a chain. */
+/** The server's record of a block. */
 interface SharedRecord extends SharedFacts {
   readonly key: Uint32Array;
   readonly sizeClass: number;
@@ -51,7 +51,7 @@ export class RemoteStore implements TierStore {
   readonly #settings: RemoteSettings;
   readonly #ledger: SlotLedger;
   readonly #locks: SlotLocks = new SlotLocks();
-  /** By slot: the four words of the key whose record it stands for. */
+  /** Keys by slot: the four words of the key whose record it stands for. */
   #keys: Uint32Array = new Uint32Array(0);
   #underWay = 0;
   #onIdle: () => void = () => {};
@@ -136,7 +136,7 @@ export class RemoteStore implements TierStore {
   }
 
   /**
-   * What the server has of each chain, from `from` on up to the first gap: one pipelined request for all. Empty
+   * Records that the server has of each chain, from `from` on up to the first gap: one pipelined request for all. Empty
    * where the server is left out, or does not answer within `lookupMs`.
    */
   async lookup(chains: readonly ChainPart[]): Promise<SharedRecord[][]> {

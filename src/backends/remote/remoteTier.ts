@@ -9,7 +9,7 @@ import { optionNames, requireOptions, requireText } from '../../runtime/options.
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { RemoteStoreOptions } from './remoteOptions.ts';
 
-/** What the runtime says of itself: no option of the tier. */
+/** Fields that the runtime fills in, not the options of the tier. */
 type FromRuntime = 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs';
 
 interface RemoteConfig extends Omit<RemoteStoreOptions, FromRuntime> {
@@ -50,7 +50,7 @@ export const remoteTier: TierRow<RemoteOptions> = {
   canBeTop: false,
   isShared: true,
   asked: {
-    size: { option: 'remote-blocks', about: 'with --remote: its blocks to keep in mind' },
+    size: { option: 'remote-blocks', about: 'blocks of the server to keep in mind' },
     place: {
       option: 'remote',
       about: 'a Valkey or Redis below the other tiers, which runs share',

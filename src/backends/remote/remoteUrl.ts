@@ -25,7 +25,7 @@ export interface RemoteUrl {
   readonly username: string | undefined;
   readonly password: string | undefined;
   readonly database: number;
-  /** Of sentinels: the name of the primary that they watch. */
+  /** For sentinels: the name of the primary that they watch. */
   readonly primary: string;
   /** Without the password, for messages. */
   readonly shown: string;

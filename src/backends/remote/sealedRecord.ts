@@ -35,7 +35,7 @@ import type { NativeCipher } from './nativeCipher.ts';
 
 export const HEADER_BYTES = 128;
 const TAG_BYTES = 16;
-/** What a record takes beside its payload. */
+/** Bytes that a record takes beside its payload. */
 export const RECORD_OVERHEAD_BYTES: number = HEADER_BYTES + TAG_BYTES;
 const RECORD_VERSION = 1;
 
@@ -76,7 +76,7 @@ type RecordFault = { readonly fault: 'absent' | 'foreign'; readonly reason: stri
 export interface RecordIdentity {
   /** The secret under which block keys are made. */
   readonly secretKey: Uint8Array;
-  /** What determines the layout of a payload, as text. */
+  /** The facts that determine the layout of a payload, as text. */
   readonly layout: string;
   /** Raised to forget everything that was written before. */
   readonly generation: number;
@@ -142,7 +142,7 @@ export class RecordCodec {
     return record;
   }
 
-  /** As `seal`. The block's memory must stay as it is until the record is there. */
+  /** Like `seal`. The block's memory must stay as it is until the record is there. */
   async sealBeside(block: SealedBlock): Promise<Buffer> {
     if (this.#native === undefined) return this.seal(block);
     const { record, recordKey } = this.#sealedHead(block);
@@ -192,7 +192,7 @@ export class RecordCodec {
     return { record, recordKey };
   }
 
-  /** What the first bytes of a record say of the block of `key`, if they are ours. */
+  /** Reads the facts of the block of `key` from the first bytes of a record, if they are ours. */
   openHeader(head: Uint8Array, key: Uint32Array, at = 0): SharedFacts | RecordFault {
     const opened = this.#openedHead(head, key, at);
     return 'fault' in opened ? opened : opened.facts;
@@ -259,7 +259,7 @@ export class RecordCodec {
     return facts;
   }
 
-  /** As `open`. `record` and `into` must stay where they are until it has ended. */
+  /** Like `open`. `record` and `into` must stay where they are until it has ended. */
   async openBeside(
     record: Uint8Array,
     key: Uint32Array,

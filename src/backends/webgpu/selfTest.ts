@@ -1,7 +1,7 @@
 /// <reference types="@webgpu/types" preserve="true" />
 
 /**
- * What any device is asked for and held to, wherever it comes from: its features and limits, its name, and a test that it
+ * Requirements and test of any device, wherever it comes from: its features and limits, its name, and a test that it
  * moves bytes and computes. Nothing here needs Node.
  */
 

@@ -9,6 +9,7 @@ import { formatSeconds, renderTable } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { LinkRound, LinkRow } from '../../studies/measure/links.ts';
 import type { ManagerRow } from '../../studies/measure/manager.ts';
+import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
@@ -38,13 +39,14 @@ interface ManagerFound {
 }
 
 const helpEnd = `
-links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s. Beside it, from the same rounds: the most that
-         the slowest part of the machine has done (limit), one block at a time by plain calls (single), all
-         in one plain transfer (bulk); what tierkv moved, in which time, and half the distance of its slowest
-         round from its fastest (±)
-remote   a Valkey or Redis (--remote URL): whole blocks with authenticators, and lookups
-manager  allocations, lookups, garbage and memory of the manager, without moving a byte
-all      links and manager, and remote where --remote is given
+  links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s
+  remote   a Valkey or Redis (--remote URL): whole blocks, and lookups
+  manager  allocations, lookups, garbage and memory, without moving a byte
+  all      links and manager, and remote where --remote is given
+
+Beside each link, from the same rounds: the most that the slowest part of the machine has done (limit), one block at a
+time by plain calls (single), all in one plain transfer (bulk); what tierkv moved, in which time, and half the distance
+of its slowest round from its fastest (±).
 
 Short samples flatter a disk, which takes up bursts. --sustained measures its links for 15 seconds each, and
 --fio writes the job with which fio measures the same: compare its figures with the stages read and write.
@@ -68,7 +70,7 @@ export function benchCommand(): Command {
     .option('--sustained', 'links of the disk under load, for seconds each', false)
     .option('--fio <file>', 'with --sustained: write the job with which fio measures the same')
     .option('--remote <url>', 'the server that bench remote measures')
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (what: Measured, options: BenchOptions) => {
       refuseIdle(what, options);
       requireWritableTargets({ '--json': options.json, '--plot': options.plot, '--fio': options.fio });
@@ -102,10 +104,10 @@ async function remoteAsAsked(url: string, quick: boolean): Promise<object> {
 function refuseIdle(what: Measured, { plot, quick, sustained, fio, remote }: BenchOptions): void {
   const hasLinks = what === 'links' || what === 'all';
   if (!hasLinks && plot !== undefined) {
-    throw configError('--plot', `draws links, of which bench ${what} has none`, 'Leave it out.');
+    throw configError('--plot', `draws links, and bench ${what} measures no links`, 'Leave it out.');
   }
   if (!hasLinks && sustained) {
-    throw configError('--sustained', `is about links, of which bench ${what} has none`, 'Leave it out.');
+    throw configError('--sustained', `is about links, and bench ${what} measures no links`, 'Leave it out.');
   }
   if (what === 'remote' && remote === undefined) {
     throw configError('--remote', 'is missing', 'Name the server, as redis://host:6379.');

@@ -1,6 +1,7 @@
 /** `tierkv calibrate`: its options and their help; run.ts measures and writes. */
 
 import { Command } from 'commander';
+import { notes } from '../help.ts';
 
 const helpEnd = `
 The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how
@@ -31,6 +32,6 @@ export function calibrateCommand(): Command {
     .option('--trace-header <file>', 'its header')
     .option('--sim-results <file>', 'what --results-path of a simulation of the trace wrote')
     .option('--report <file>', 'where to write the report, as JSON')
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (given) => (await import('./run.ts')).calibrate(given));
 }

@@ -25,7 +25,7 @@ interface LinkFigures {
   readonly sizes: readonly LinkSample[];
   /** How much longer one takes that travels alone. */
   readonly delayUs: number;
-  /** Of its bandwidth, what a direction keeps while the opposite one is busy. */
+  /** Share of its bandwidth that a direction keeps while the opposite one is busy. */
   readonly bothWaysShare: number;
 }
 
@@ -158,7 +158,9 @@ export function profileOf(
   return { schema: linkSchema, ...about, links };
 }
 
-/** What a pair reaches, of what it would if neither way minded the other. Half of the bytes go each way. */
+/**
+ * Throughput of a pair, as a share of what it would be if neither way minded the other. Half of the bytes go each way.
+ */
 function shareOf(pair: LinkRow, oneWay: readonly LinkRow[]): number {
   const ways = oneWay.filter(
     (row) => row.unitBytes === pair.unitBytes && pair.link.split('+').includes(row.link),

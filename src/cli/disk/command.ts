@@ -5,6 +5,7 @@
 
 import { Command } from 'commander';
 import { writeResultJson } from '../../io/files/results.ts';
+import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
@@ -31,12 +32,13 @@ export function diskCommand(): Command {
     .addOption(jsonOption())
     .addHelpText(
       'after',
-      `
+      notes(`
 A fault is something that should be right and is not. Leftovers are what a crash leaves of writes that were
 under way: the next start does not take them up, and they are no faults.
 
 Exit code: 0 without faults, 1 with any, 2 when the directory cannot be checked at all.
-Last line: faults N`,
+
+Last line: faults N`),
     )
     .action(async (dir: string, { json }: { json?: string }) => {
       const { checkStore, renderCheck, requireOutputs } = await import('./run.ts');

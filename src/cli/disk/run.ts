@@ -48,7 +48,7 @@ function stateLines({ closed, keepsIndex }: DiskCheckReport): string[] {
   return closed ? [] : ['it was not closed: what a crash interrupted is listed as leftovers'];
 }
 
-//  What a disk tier's directory holds, in figures.
+//  Figures of a disk tier's directory.
 
 interface StoreDescription {
   readonly dir: string;

@@ -8,6 +8,7 @@ import { requireWritableTargets } from '../../io/files/results.ts';
 import type { PoolLimits } from '../../io/workerPool.ts';
 import { configError } from '../../runtime/errors.ts';
 import { numberWithin, type OptionValues } from '../flags.ts';
+import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
@@ -59,7 +60,7 @@ export function evaluateCommand(): Command {
     .option('--workloads <how>', 'perturbed: does the ranking hold for workloads that differ by up to 20 %?')
     .option('--cache <folder>', 'keep results there')
     .option(workersFlags, workersAbout)
-    .option('--limit <time>', 'longest time of one simulation, as 2m, or in seconds', '120')
+    .option('--limit <time>', 'timeout of one simulation, as 2m, or in seconds', '120')
     .addOption(jsonOption())
     .option(reportFlags, reportAbout)
     .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')
@@ -67,7 +68,7 @@ export function evaluateCommand(): Command {
     .option('--host <name>', 'with --http', '127.0.0.1')
     .option('--skydiscover', 'print the one JSON object that SkyDiscover reads')
     .option('--schema', 'with describe: the JSON schema of a bundle')
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (policies: string[], options: Given, command: Command) => {
       refuseIdle(policies, command);
       if (policies[0] === 'describe') {
@@ -137,7 +138,7 @@ const served = ['plan', 'regrets', 'cache', 'workers', 'limit'];
 const compared = ['slot', 'presets', 'suite', 'seeds', 'plan', 'cache', 'workers', 'limit', 'json'];
 const worlds = ['latency', 'workloads', ...compared];
 
-/** What evaluate does in place of a page, and the options that it reads then. */
+/** Modes in which evaluate writes no page, and the options that each reads. */
 const modes = {
   describe: ['schema', 'json'],
   '--skydiscover': ['skydiscover', 'slot', 'suite', ...served],

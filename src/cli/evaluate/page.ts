@@ -1,4 +1,4 @@
-/** What `tierkv evaluate` prints of evaluations. */
+/** The text that `tierkv evaluate` prints of evaluations. */
 
 import { renderTable } from '../../io/printing/text.ts';
 import { bundleSchema, describePolicies, descriptionText } from '../../policy/evolve/bundle/schema.ts';
@@ -60,8 +60,8 @@ export function settingsTable(entries: readonly RankedBundle[]): string {
 }
 
 /**
- * By policy: 1 where no other one is better in all objectives, 2 where only policies of 1 are, and so
- * on; undefined for one that failed.
+ * Front of each policy: 1 where none is better in all objectives, 2 where only policies of front 1 are, and so on;
+ * undefined for one that failed.
  */
 export function frontsOf(evaluations: readonly Evaluation[]): (number | undefined)[] {
   const ran = evaluations.filter(({ error }) => error === undefined);
@@ -72,7 +72,7 @@ export function frontsOf(evaluations: readonly Evaluation[]): (number | undefine
   });
 }
 
-/** What is wrong with each policy that failed, a line each. */
+/** The fault of each policy that failed, a line each. */
 export function failureLines(entries: readonly RankedBundle[]): string {
   return entries
     .flatMap(({ name, evaluation: { error } }) => (error === undefined ? [] : [failureLine(name, error)]))

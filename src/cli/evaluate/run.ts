@@ -1,4 +1,4 @@
-/** What `tierkv evaluate` does with its policies. */
+/** The runs of `tierkv evaluate`. */
 
 import { writeResultJson, writeText } from '../../io/files/results.ts';
 import { startProgressBar } from '../../io/printing/progress.ts';

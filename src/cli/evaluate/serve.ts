@@ -109,7 +109,7 @@ export async function serve(options: ServeOptions, signal: AbortSignal): Promise
 }
 
 /**
- * What SkyDiscover reads of one candidate, whatever becomes of it.
+ * Answers for one candidate as SkyDiscover reads it, whatever becomes of the candidate.
  * @throws TKV_CONFIG where not one candidate is named
  */
 export async function answerOnce(

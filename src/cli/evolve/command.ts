@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { requireWritableTargets } from '../../io/files/results.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { numberWithin } from '../flags.ts';
+import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
@@ -58,20 +59,20 @@ export function evolveCommand(): Command {
     .requiredOption('--out <dir>', 'directory of the search; made where it is missing')
     .option('--plan <name|file.json>', 'routing, admission, scaling, or a .json file', 'routing')
     .option('--slots <names>', "slots that are searched (default: the plan's)")
-    .option('--generations <n>', 'generations after the presets (default: 30)')
-    .option('--minutes <n>', 'time for all of it, presets and judging too (default: no limit)')
-    .option('--population <n>', 'candidates of a generation (default: 32)')
+    .option('--generations <n>', 'number of generations after the presets (default: 30)')
+    .option('--minutes <n>', 'time budget in minutes, presets and final judging included (default: no limit)')
+    .option('--population <n>', 'population size (default: 32)')
     .option('--seed <n>', 'seed of the search (default: 1)')
     .option(workersFlags, `${workersAbout}; the result does not depend on it`)
     .option('--islands <n>', 'islands of the archive (default: 3)')
     .option('--features <names>', 'metrics that divide the archive', 'policy_nodes,load_cv')
     .option('--finalists <n>', 'candidates that validation chooses from (default: 12)')
-    .option('--wall-ms <time>', 'longest time of one simulation, as 2m, or in milliseconds (default: 60000)')
+    .option('--wall-ms <time>', 'timeout of one simulation, as 2m, or in milliseconds (default: 60000)')
     .option('--resume', 'go on from the state in the directory')
     .option('--no-plots', 'draw nothing')
     .addOption(jsonOption())
     .option(reportFlags, reportAbout)
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (policies: string[], given: Record<string, string | boolean | undefined>) => {
       await checkReport(given.report);
       const texts = given as Record<string, string | undefined>;

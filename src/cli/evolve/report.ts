@@ -1,4 +1,4 @@
-/** What a search came to: the winner beside every preset, case by case, on suites that it never saw. */
+/** Result of a search: the winner beside every preset, case by case, on suites that it never saw. */
 
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { formatCounted, renderTable } from '../../io/printing/text.ts';
@@ -181,7 +181,7 @@ export function lineageText({ individuals }: SearchState): string {
 //  Pictures of a search: fitness over time, the archive, the Pareto front.
 
 const schema = 'https://vega.github.io/schema/vega-lite/v6.json';
-/** What scores far below the presets is drawn at the lower end. */
+/** Scores far below the presets are drawn at the lower end. */
 const LOWEST = -0.3;
 
 /** Each bundle that ran by the generation that made it, and the best so far. */
@@ -252,7 +252,7 @@ export function archiveChart({ archive }: SearchState): VegaLiteSpec {
   };
 }
 
-/** All bundles in the plane of the first two objectives; the population that NSGA-II keeps stands out. */
+/** All bundles in the plane of the first two objectives; bundles that no other one dominates stand out. */
 export function frontChart({ individuals, front, objectiveNames }: SearchState): VegaLiteSpec {
   const kept = new Set(front);
   const values = individuals
@@ -260,7 +260,7 @@ export function frontChart({ individuals, front, objectiveNames }: SearchState):
     .map(({ id, objectives, origin }) => ({
       x: Math.max(LOWEST, objectives[0] ?? 0),
       y: Math.max(LOWEST, objectives[1] ?? 0),
-      kept: kept.has(id) ? 'Pareto population' : origin === 'preset' ? 'preset' : 'others',
+      kept: kept.has(id) ? 'Pareto front' : origin === 'preset' ? 'preset' : 'others',
     }));
   return {
     $schema: schema,

@@ -45,7 +45,6 @@ import {
 const HEAP_MIB = 1024;
 const MIGRATE_EVERY = 5;
 const BINS = 8;
-const TOLERANCE = 3;
 
 function slotsOf(text: string | undefined, plan: EvaluationPlan): readonly PolicySlot[] {
   if (text === undefined) return plan.slots;
@@ -87,7 +86,6 @@ function planOf(options: EvolveOptions, slots: readonly PolicySlot[], measured: 
     migrateEvery: MIGRATE_EVERY,
     features: featuresOf(options.features),
     bins: BINS,
-    tolerance: TOLERANCE,
     measured,
   };
 }

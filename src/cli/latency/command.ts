@@ -9,7 +9,7 @@ import { renderSvg } from '../../io/printing/chart.ts';
 import { formatCounted, printable } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { knobs } from '../../sim/description/knobs.ts';
-import type { FitRequestsOptions } from '../../sim/fitting/fitRequests.ts';
+import type { FitRequestsOptions, ServedBy } from '../../sim/fitting/fitRequests.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
 import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
 import { inFlags, latencyFlags, stepsFlags } from '../flags.ts';
@@ -40,8 +40,8 @@ function predictCommand(): Command {
     .description('Say how long batches take, what that is made of, and how many KV blocks fit.')
     .requiredOption('--model <name>', 'model, with or without organisation, or the path of a config.json')
     .option('--gpu <name>', "GPU or the path of its file (default: the model's, else H100)")
-    .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)", numberOption)
-    .option('--dp <n>', 'data parallel ranks of a mixture of experts', numberOption, 1)
+    .option('--tp <n>', "tensor parallel size (default: the model's, else 1)", numberOption)
+    .option('--dp <n>', 'data parallel size of a mixture-of-experts model', numberOption, 1)
     .addOption(
       new Option('--latency-model <name>', 'model of time')
         .choices([...latencyBackends])
@@ -49,7 +49,7 @@ function predictCommand(): Command {
     )
     .option('--coefficients <file>', 'coefficients (default: as shipped for the backend and GPU)')
     .addOption(
-      new Option('--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only')
+      new Option('--moe-comm-backend <name>', 'all-to-all backend of expert parallelism, for trained-physics')
         .choices([...moeCommBackends])
         .default(moeCommBackends[0]),
     )
@@ -59,9 +59,14 @@ function predictCommand(): Command {
       collect,
       [],
     )
-    .option('--no-floor', 'also give times that the hardware cannot reach, as upstream does')
-    .option('--block-tokens <n>', 'tokens of a KV block', numberOption, 16)
-    .option('--gpu-memory-utilization <share>', 'share of the memory that may be used', numberOption, 0.9)
+    .option('--no-floor', 'allow latencies below what the hardware can reach, as BLIS does')
+    .option('--block-tokens <n>', 'tokens per KV block', numberOption, 16)
+    .option(
+      '--gpu-memory-utilization <share>',
+      'share of GPU memory that the engine may use',
+      numberOption,
+      0.9,
+    )
     .addOption(jsonOption())
     .action(async (raw) => {
       requireWritableTargets({ '--json': raw.json });
@@ -104,17 +109,17 @@ function fitOptions(): Command {
 export function servedOptions(command: Command, when: string): Command {
   command
     .option('--model <name>', `${when}the model that was served`)
-    .option('--tp <n>', `${when}tensor parallel GPUs`, numberOption, 1)
+    .option('--tp <n>', `${when}tensor parallel size`, numberOption, 1)
     .option('--dp <n>', `${when}data parallel ranks, or engines that requests go to in turn`, numberOption, 1)
     .option(
       '--max-num-seqs <n>',
-      `${when}requests in a batch, of each rank with --dp`,
+      `${when}maximum requests per batch, of each rank with --dp`,
       numberOption,
       knobs['engine.maxSequences'].or,
     )
     .option(
       '--max-num-batched-tokens <n>',
-      `${when}tokens of a step, of each rank with --dp`,
+      `${when}token budget of a step, of each rank with --dp`,
       numberOption,
       knobs['engine.maxBatchedTokens'].or,
     )
@@ -125,13 +130,13 @@ export function servedOptions(command: Command, when: string): Command {
     )
     .option(
       '--block-tokens <n>',
-      'tokens of a KV block of the engine',
+      'tokens per KV block of the engine',
       numberOption,
       knobs['engine.blockTokens'].or,
     )
     .option(
       '--gpu-memory-utilization <share>',
-      `${when}share of the memory that may be used`,
+      `${when}share of GPU memory that the engine may use`,
       numberOption,
       knobs['engine.memoryUtilization'].or,
     );
@@ -139,12 +144,24 @@ export function servedOptions(command: Command, when: string): Command {
 }
 
 /** The options under the names that the library has. */
-export function servedBy<T extends { readonly hbm?: number; readonly blockTokens: number }>({
-  hbm,
-  blockTokens,
-  ...rest
-}: T): Omit<T, 'hbm' | 'blockTokens'> & { readonly kvBlocks?: number; readonly blockSize: number } {
-  return { ...rest, blockSize: blockTokens, ...(hbm === undefined ? {} : { kvBlocks: hbm }) };
+export function servedBy<T extends ServedOptions>(
+  given: T,
+): T & Pick<ServedBy, 'maxSequences' | 'maxBatchedTokens' | 'memoryUtilization' | 'kvBlocks'> {
+  const { hbm, maxNumSeqs, maxNumBatchedTokens, gpuMemoryUtilization } = given;
+  const served = {
+    maxSequences: maxNumSeqs,
+    maxBatchedTokens: maxNumBatchedTokens,
+    memoryUtilization: gpuMemoryUtilization,
+  };
+  return { ...given, ...served, ...(hbm === undefined ? {} : { kvBlocks: hbm }) };
+}
+
+/** Options of a run that was served, under their own names. */
+export interface ServedOptions {
+  readonly hbm?: number;
+  readonly maxNumSeqs: number;
+  readonly maxNumBatchedTokens: number;
+  readonly gpuMemoryUtilization: number;
 }
 
 function fitCommand(): Command {
@@ -182,7 +199,7 @@ const ofRequests = [
 ];
 const ofSteps = ['--steps', '--runs', '--hold-out', '--links'];
 
-/** What is for the other kind of fit would do nothing. */
+/** Refuses options of the other kind of fit, which would do nothing. */
 function refuseOtherFit(command: Command, byRequests: boolean): void {
   for (const option of command.options) {
     const flag = option.long ?? option.flags;
@@ -226,7 +243,7 @@ async function fitOneRun(
   printText(`wrote ${raw.out}\n`);
 }
 
-/** What was taken of a measured run, and the memory that it is replayed with. */
+/** The parts that were taken of a measured run, and the memory that it is replayed with. */
 export function runText(
   source: string,
   { format, taken, requests }: MeasuredRunFile,
@@ -247,7 +264,7 @@ function checkCommand(): Command {
     .option('--gpu <name>', 'GPU on which the steps were measured', 'H100')
     .option('--steps <file>', "step log of vLLM's scheduler or step records (default: H100, as shipped)")
     .option('--runs <file>', 'totals of whole runs, .csv')
-    .option('--block-tokens <n>', 'tokens of a KV block of the engine', numberOption, 16)
+    .option('--block-tokens <n>', 'tokens per KV block of the engine', numberOption, 16)
     .option('--plot <file>', 'draw predicted against measured as SVG')
     .addOption(jsonOption())
     .action(async (raw) => {

@@ -1,6 +1,4 @@
-/**
- * What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps.
- */
+/** Output of `tierkv latency check`: a table a question, and the plot of predicted against measured steps. */
 
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { renderTable, type TableColumn } from '../../io/printing/text.ts';

@@ -6,6 +6,7 @@
 import { Command } from 'commander';
 import { mooncakeBlockTokens } from '../../sim/build/mooncakeTrace.ts';
 import type { OptionValues } from '../flags.ts';
+import { notes } from '../help.ts';
 import { addAliases, addKnobs, jsonOption, presetPaths } from '../optionRows.ts';
 import { reportAbout, reportFlags } from '../reportOption.ts';
 import { addTierOptions, sizeDefaults, tierAliases } from '../tierOptions.ts';
@@ -29,6 +30,7 @@ and FILE.decode), and the simulator serves with a prefill and a decode instance,
 
 Exit code: 0 when the replay is identical and no block came back wrong, 1 when not, 2 for a mistake in the
 call.
+
 Last line: exact replay: identical (...)
 `;
 
@@ -37,7 +39,7 @@ export function parityCommand(): Command {
     .description('Serve traffic on the real runtime, and compare it with its replay and its simulation.')
     .argument('[trace]', 'recorded trace or workload specification (default: conversations)');
   return addParityOptions(command)
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (trace: string | undefined, given: OptionValues) => {
       const { runParityCommand } = await import('./run.ts');
       await runParityCommand(trace, given, REQUESTS);
@@ -55,7 +57,7 @@ function addParityOptions(command: Command): Command {
   command
     .option('--model <name>', 'model whose steps are stood in for, or its config.json', 'qwen/qwen3-14b')
     .option('--gpu <name>', "GPU that it runs on, or its file (default: the model's, else H100)")
-    .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)")
+    .option('--tp <n>', "tensor parallel size (default: the model's, else 1)")
     .option(
       '--latency-model <name>',
       'trained-physics, roofline, linear, blackbox or calibrated',
@@ -69,10 +71,10 @@ function addParityOptions(command: Command): Command {
   command
     .option('--block-bytes <size>', 'bytes of a block that move', '64KiB')
     .option('--block-tokens <n>', `tokens of a block (default: 16; ${mooncakeBlockTokens} for block traces)`)
-    .option('--max-num-seqs <n>', 'most requests in a batch', '64')
-    .option('--max-num-batched-tokens <n>', 'most tokens of a step', '2048')
-    .option('--eviction <policy>', 'who leaves a tier first', 'lru')
-    .option('--preemption-mode <name>', 'what makes room: recompute or offload', 'recompute')
+    .option('--max-num-seqs <n>', 'maximum requests per batch', '64')
+    .option('--max-num-batched-tokens <n>', 'token budget of a step', '2048')
+    .option('--eviction <policy>', 'eviction policy of each tier', 'lru')
+    .option('--preemption-mode <name>', 'preemption mode: recompute or offload', 'recompute')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to use')
     .option('--links <file>', 'link profile of tierkv calibrate (default: measured before the run)')
     .option('--log <file>', 'keep the decision log of the real run')

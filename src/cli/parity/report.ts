@@ -1,4 +1,4 @@
-/** What `tierkv parity` found, as text. Figures of a software device say so. */
+/** Findings of `tierkv parity`, as text. Figures of a software device say so. */
 
 import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../io/printing/text.ts';
 import {

@@ -70,7 +70,7 @@ export async function runParityCommand(
   if (!report.exact.identical || report.wrongBlocks > 0) process.exitCode = 1;
 }
 
-//  What the options make: the traffic, the runtime, and the times of steps.
+//  Parts that the options make: the traffic, the runtime, and the times of steps.
 
 interface ParityCall extends ParityOptions {
   /** Where directories of the run are made; undefined for the system's directory of temporary files. */
@@ -165,7 +165,7 @@ function parseParityOptions(
   };
 }
 
-/** What was named; of a recorded trace, whose length was not chosen, the beginning. */
+/** The named workload; of a recorded trace whose length was not chosen, the beginning. */
 function openNamed(deployment: Deployment, requests: number): SimulatedWorkload {
   const opened = openSimulation(deployment);
   if (opened.spec !== undefined || isGiven(deployment, 'workload.requests')) return opened.workload;
@@ -184,7 +184,7 @@ function openDefault(deployment: Deployment, requests: number): SimulatedWorkloa
   return { stream: stream(), sessions };
 }
 
-/** As the trace cuts its blocks, where it names them. */
+/** Tokens of a block as the trace cuts them, where it names blocks. */
 function blockTokensOf(open: () => SimulatedWorkload): number {
   const prompt = open().stream.next()?.prompt;
   return prompt?.kind === 'blocks' ? prompt.blockTokens : 16;

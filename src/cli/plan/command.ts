@@ -8,6 +8,7 @@ import { tierTitle } from '../../runtime/tier/tier.ts';
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import type { PlanQuestion } from '../../studies/plan/index.ts';
 import { numberWithin } from '../flags.ts';
+import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
@@ -15,6 +16,7 @@ import { withRunner, workersAbout, workersFlags, workersOption } from '../worker
 
 const helpEnd = `
 A target bounds a figure: ttft, itl or e2e with _mean, _p50, _p90, _p95 or _p99, such as ttft_p99=500ms.
+
 A price is in USD an hour: of a GPU (--price H100=2.5), or of a GiB of host memory or disk (--price DDR=0.004,
 --price NVMe=0.0001). Without prices fewer GPUs are cheaper. Exit code 3: no deployment meets the targets.
 `;
@@ -33,7 +35,8 @@ interface PlanFlags {
   readonly price: readonly string[];
   readonly out?: string;
   readonly json?: string;
-  readonly [name: string]: string | readonly string[] | undefined;
+  readonly assumePlainAttention?: boolean;
+  readonly [name: string]: string | readonly string[] | boolean | undefined;
 }
 
 export function planCommand(): Command {
@@ -41,25 +44,24 @@ export function planCommand(): Command {
     .description('Find the cheapest deployment that meets targets, and say how sure that is.')
     .argument('[workload]', 'specification or recorded trace (default: a preset, see --workload)')
     .requiredOption('--model <name>', 'model, or the path of a config.json')
-    .requiredOption(
-      '--target <figure=time>',
-      'what has to be met, as ttft_p99=500ms; repeatable',
-      collect,
-      [],
-    )
+    .option('--assume-plain-attention', 'take unknown layer keys of a config.json as ordinary attention')
+    .requiredOption('--target <figure=time>', 'latency target, as ttft_p99=500ms; repeatable', collect, [])
     .option(
       '--workload <name>',
       'chat (conversations), chatbot, contentgen, summarization, multidoc or distribution',
     )
-    .option('--rate <n>', 'requests a second of the preset; of conversations all rounds count')
+    .option(
+      '--rate <n>',
+      'arrival rate of the preset in requests per second; of conversations all rounds count',
+    )
     .option('--num-requests <n>', 'requests of a full run (default: two minutes, 1000 to 6000)')
     .option('--price <name=USD>', 'USD an hour of a GPU, or of a GiB of DDR or NVMe; repeatable', collect, [])
     .option('--gpu <names>', "GPUs that may be used (default: those with a price, else the model's)")
-    .option('--tp <list>', 'tensor parallel GPUs of an instance (default: 1,2,4,8)')
-    .option('--ddr <list>', 'host memory of an instance for KV (default: 0,128GiB,512GiB)')
-    .option('--nvme <list>', 'the same of disk (default: 0,4096GiB)')
-    .option('--roles <list>', 'shared, split: whether prompts have instances of their own (default: both)')
-    .option('--max-gpus <n>', 'most GPUs (default: 64)')
+    .option('--tp <list>', 'tensor parallel sizes (default: 1,2,4,8)')
+    .option('--ddr <list>', 'KV cache in host memory per instance (default: 0,128GiB,512GiB)')
+    .option('--nvme <list>', 'KV cache on disk per instance (default: 0,4096GiB)')
+    .option('--roles <list>', 'shared or split (disaggregated prefill and decode) (default: both)')
+    .option('--max-gpus <n>', 'maximum GPUs (default: 64)')
     .option('--latency-model <name>', 'model of time that decides (default: calibrated)')
     .option('--seed <n>', 'random key (default: 42)')
     .option('--seeds <n>', 'further seeds on which the answer has to hold (default: 3)')
@@ -68,7 +70,7 @@ export function planCommand(): Command {
     .option('--out <file.yaml>', 'write the deployment for tierkv simulate --deployment')
     .addOption(jsonOption())
     .option(reportFlags, reportAbout)
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (workload: string | undefined, flags: PlanFlags) => {
       requireWritableTargets(
         { '--out': flags.out, '--json': flags.json, '--report': flags.report },
@@ -81,10 +83,11 @@ export function planCommand(): Command {
       const { answerText } = await import('./report.ts');
       const targets = Object.fromEntries(flags.target.map((text) => parseTarget(text)));
       if (flags.target.length === 0) {
-        throw configError('--target', 'is missing', 'Give one at least, such as ttft_p99=500ms.');
+        throw configError('--target', 'is missing', 'Give at least one, such as ttft_p99=500ms.');
       }
       const question: PlanQuestion = {
         model: flags.model,
+        ...(flags.assumePlainAttention === true ? { assumePlainAttention: true } : {}),
         targets,
         workload: workloadOf(workload, flags),
         ...pricesOf(flags.price),
@@ -122,6 +125,7 @@ export function planCommand(): Command {
 
 /** Options by the fields of a question that they say. */
 const flagOfField: Readonly<Record<string, string>> = {
+  assumePlainAttention: '--assume-plain-attention',
   workload: '--workload',
   rate: '--rate',
   requests: '--num-requests',

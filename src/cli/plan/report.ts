@@ -53,7 +53,7 @@ function priceText({ gpus, usdPerHour }: PlanOption): string {
   return usdPerHour === undefined ? counted : `${counted}, ${usdPerHour.toFixed(2)} USD an hour`;
 }
 
-/** What fails at the closest, and by how much. */
+/** Targets that the closest configuration fails, and by how much. */
 function failureLines({ closest, effort }: PlanAnswer): string[] {
   if (closest === undefined)
     return [effort.isWhole ? 'No machine holds the model.' : 'No run ended in time.'];
@@ -135,7 +135,7 @@ function rangeText(checks: readonly PlanCheck[]): string {
   return figures.join(', ');
 }
 
-/** What else was tried: dearer ones that will do, cheaper ones that will not. */
+/** The other configurations that were tried: dearer ones that will do, cheaper ones that will not. */
 function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string {
   const rows = [...cheaper].reverse().filter(({ text }) => text !== closest?.text);
   const best = choice ?? closest;

@@ -16,6 +16,7 @@ import { configError, renamed } from '../../runtime/errors.ts';
 import type { ReplayOptions, TraceReplayListener } from '../../studies/replay/options.ts';
 import type { ReplayReport } from '../../studies/replay/report.ts';
 import type { Study } from '../../studies/replay/study.ts';
+import { notes } from '../help.ts';
 import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
@@ -28,15 +29,18 @@ const helpEnd = `
 Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are
 present in any tier; all blocks of a request then become the most recent in HBM, and what overflows a tier
 moves down to the next.
+
 Every block is real bytes that only this block can have, and each one that comes back is verified.
 
 With --eviction, a table shows what the policies find beside LRU and the clairvoyant optimum: every request is
 looked up and computed whole, then HBM is trimmed once, and no bytes move. For one policy at one capacity the
 replay runs as well, under that policy; for "all", "optimum", several names, several capacities
 (--hbm 1000,3000) or a trace in another format (WEKA, token ids) there is the table alone.
+
 One pool alone: --ddr 0 --nvme 0.
 
 Exit code: 0 when every block was right, 1 when one was not, 2 for a mistake in the call or the trace.
+
 Last line: verifyFailures N
 `;
 
@@ -110,7 +114,7 @@ export function replayCommand(): Command {
     .addOption(jsonOption())
     .option(reportFlags, reportAbout)
     .option('--skip-bad', 'leave malformed trace lines out and count them', false)
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (tracePath: string | undefined, given: ReplayWords, command: Command) => {
       const raw = rawOf(given);
       if (tracePath === undefined && raw.inputs === undefined) {
@@ -189,7 +193,7 @@ async function writeFound(command: Command, found: Omit<ReplayedTrace, 'trace' |
 
 type Watch = NonNullable<TraceReplayListener['watch']>;
 
-/** What `--report` shows over time, gathered by `watch`; neither without `--report`, or for inputs of a log. */
+/** The timeline that `--report` shows, gathered by `watch`; neither without `--report`, or for inputs of a log. */
 async function timelineFor(
   command: Command,
   { inputsPath }: ReplayOptions,

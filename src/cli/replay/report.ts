@@ -95,7 +95,7 @@ function linkTable(report: ReplayReport): string {
   );
 }
 
-/** What left each tier downwards, such as `HBM to DDR 12`; links of a tier that is off are left out. */
+/** Blocks that left each tier downwards, such as `HBM to DDR 12`; links of a tier that is off are left out. */
 function demotedText({ demotions, tiers }: ReplayReport): string {
   const parts = tierLinks().flatMap(({ name, from, to }) => {
     const blocks = demotions[name] ?? 0;
@@ -106,7 +106,7 @@ function demotedText({ demotions, tiers }: ReplayReport): string {
   return [...parts, `dropped ${formatCount(demotions.dropped)}`].join(', ');
 }
 
-/** What the lower tiers were good for, in a sentence; nothing for a run without them. */
+/** The worth of the lower tiers, in a sentence; nothing for a run without them. */
 function worthLine(report: ReplayReport): string {
   const { hbmAloneHits, blockLookups } = report;
   if (hbmAloneHits === undefined || blockLookups === 0) return '';

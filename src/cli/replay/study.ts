@@ -22,7 +22,7 @@ import {
 } from '../../studies/replay/study.ts';
 import { textOf } from '../tierOptions.ts';
 
-/** What `--policy` may say besides the names of policies. */
+/** Values of `--policy` besides the names of policies. */
 const ALL = 'all';
 const OPTIMUM = 'optimum';
 /** It ranks by owner, which a trace does not name: it would be LRU. */

@@ -1,4 +1,4 @@
-/** What `tierkv replay` is asked in words, and what it takes where none is said. Apart, so that help loads no replay. */
+/** Words of `tierkv replay`, and their defaults. Apart, so that help loads no replay. */
 
 import { mooncakeBlockTokens } from '../../sim/build/mooncakeTrace.ts';
 import { sizeDefaults } from '../tierOptions.ts';
@@ -38,8 +38,7 @@ export const replayDefaults: Pick<
 };
 
 /**
- * What the modeled driver assumes of links that no profile gives. Apart, since with the real driver they mean
- * nothing.
+ * Defaults of the modeled driver for links that no profile gives. Apart, since with the real driver they mean nothing.
  */
 export const linkDefaults: { readonly gbps: string; readonly latencyUs: string } = {
   gbps: '10',

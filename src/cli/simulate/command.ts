@@ -7,6 +7,7 @@ import { Command } from 'commander';
 import { requireWritableTargets } from '../../io/files/results.ts';
 import { get } from '../../sim/description/settings.ts';
 import type { OptionValues } from '../flags.ts';
+import { notes } from '../help.ts';
 import { addSimulateOptions, askedOf } from '../optionRows.ts';
 import { traceStem } from '../output.ts';
 import { checkReport } from '../reportOption.ts';
@@ -21,7 +22,7 @@ export function simulateCommand(): Command {
     .description('Simulate the serving of a workload on instances with tiered KV caches.')
     .argument('[workload]', 'specification or recorded trace (default: a preset, see --workload)');
   return addSimulateOptions(command)
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (workload: string | undefined, _given: OptionValues, self: Command) => {
       const asked = askedOf(self, workload);
       const { deployment, outputs } = asked;

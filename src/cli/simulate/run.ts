@@ -40,7 +40,7 @@ import { printText, traceStem } from '../output.ts';
 import { typedCommand } from '../reportOption.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
 
-/** What watches a run for its outputs. */
+/** Observers of a run for its outputs. */
 class Watchers {
   readonly arrived: WorkloadRequest[] = [];
   readonly chrome: ChromeTrace | undefined;
@@ -242,7 +242,7 @@ export async function runSimulate({ deployment, outputs: options }: AskedSimulat
   if (cut !== '') bar.say(cut);
 }
 
-/** Of a run that ended before its first request; '' where one came. */
+/** A note on a run that ended before its first request; '' where one came. */
 function nothingText({ opened, conservation }: BuiltSimulation & { conservation: Conservation }): string {
   if (conservation.injected > 0) return '';
   const { horizonUs } = opened;
@@ -250,7 +250,7 @@ function nothingText({ opened, conservation }: BuiltSimulation & { conservation:
   return `the run ends at ${end} (--horizon), before its first request: nothing was served. Times take units, as --horizon 10m`;
 }
 
-/** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */
+/** A note on requests that the end of a replay with --trace-data left unserved; '' where all had ended. */
 function cutText({ opened, conservation }: BuiltSimulation & { conservation: Conservation }): string {
   const { injected, arrived, queued, running, handedOff } = conservation;
   const left = arrived + queued + running + handedOff;

@@ -9,6 +9,7 @@ import { renderSvg } from '../../io/printing/chart.ts';
 import { startProgressBar } from '../../io/printing/progress.ts';
 import type { PointResult } from '../../sim/build/point.ts';
 import { numberWithin } from '../flags.ts';
+import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
@@ -16,6 +17,7 @@ import { withRunner, workersAbout, workersFlags, workersOption } from '../worker
 
 const helpEnd = `
 Arguments behind -- are those of tierkv simulate; the options of the grid are added to them.
+
 Targets are bounds on 99th percentiles, and every request has to complete. A point that cannot run is a row that
 says so, and the sweep goes on; the exit code is then 2, or 1 where tierkv or the machine is at fault.
 `;
@@ -43,9 +45,9 @@ export function sweepCommand(): Command {
     .option('--target-e2e <time>', 'the same for the whole request')
     .option(workersFlags, workersAbout)
     .addOption(jsonOption())
-    .option('--plot <file.svg>', 'draw them')
+    .option('--plot <file.svg>', 'plot the points')
     .option(reportFlags, reportAbout)
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (args: string[], options: Record<string, string | undefined> & { grid: string[] }) => {
       requireWritableTargets({ '--json': options.json, '--plot': options.plot, '--report': options.report });
       await checkReport(options.report);

@@ -1,4 +1,4 @@
-/** What a sweep found: a table, the cheapest point that meets the targets, and a plot. */
+/** Result of a sweep: a table, the cheapest point that meets the targets, and a plot. */
 
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { printable, renderTable } from '../../io/printing/text.ts';
@@ -28,7 +28,7 @@ export function cheapest(results: readonly SweptPoint[], targets: SweepTargets):
   return good[0];
 }
 
-/** As it is written on the command line; fields of a deployment as they stand in its file. */
+/** A point as it is written on the command line; fields of a deployment as they stand in its file. */
 export function pointText({ values }: Pick<PointResult, 'values'>): string {
   const text = Object.entries(values).map(([name, value]) =>
     /[.[]/.test(name) ? `${name}=${value}` : `--${name} ${value}`,
@@ -40,7 +40,7 @@ export function failedPoints(results: readonly SweptPoint[]): FailedPoint[] {
   return results.filter((point): point is FailedPoint => !hasRun(point));
 }
 
-/** What is wrong with the points that cannot run, each problem once. */
+/** Faults of the points that cannot run, each problem once. */
 export function failureLines(results: readonly SweptPoint[]): string {
   const byProblem = Map.groupBy(failedPoints(results), ({ error }) => error.message);
   const lines = [...byProblem].map(([problem, points]) => {
@@ -83,7 +83,7 @@ export function sweepTable(results: readonly SweptPoint[], targets: SweepTargets
   );
 }
 
-/** What times of steps stand on, each thing once. */
+/** Sources of the times of steps, each once. */
 export function stepsText(results: readonly SweptPoint[]): string {
   const lines = new Set(results.filter(hasRun).flatMap(({ steps }) => steps));
   const text = [...lines].map((line) => `${printable(line)}\n`).join('');

@@ -9,7 +9,7 @@ function addCommonOptions(command: Command): Command {
   return addKnobs(command, tracePaths)
     .option('--from <format>', 'format of the file, found out by default')
     .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
-    .option('--num-requests <n>', 'most requests')
+    .option('--num-requests <n>', 'maximum number of requests')
     .option('--horizon <time>', 'no arrival after this, as 10m, or in microseconds')
     .option('--timeout <time>', 'deadline of every request, as 30s, or in seconds; negative: none')
     .option(
@@ -39,7 +39,7 @@ export function workloadCommand(): Command {
   addCommonOptions(addKnobs(command.command('describe'), presetPaths))
     .description('Show arrivals, lengths, prefix sharing and tenants of a spec, a trace or a preset.')
     .argument('[workload]', 'spec, trace or folder')
-    .option('--plot <file.svg>', 'draw it')
+    .option('--plot <file.svg>', 'plot the workload')
     .addOption(jsonOption())
     .action(action('describe'));
 
@@ -47,7 +47,7 @@ export function workloadCommand(): Command {
     .description('Translate a workload from any format to TraceV2, profiles and presets to a spec.')
     .argument('<workload>', 'spec, trace, folder, or a preset name with --from preset')
     .requiredOption('--to <format>', 'tracev2 or spec')
-    .option('--rate <n>', 'requests a second, for presets and files of lengths')
+    .option('--rate <n>', 'arrival rate in requests per second, for presets and files of lengths')
     .option('--window-duration-seconds <n>', 'length of each ServeGen period')
     .option('--drain-timeout-seconds <n>', 'gap between ServeGen periods')
     .option('-o, --output <file>', 'where to write (default: stdout)')

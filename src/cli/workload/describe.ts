@@ -1,4 +1,4 @@
-/** What `tierkv workload describe` prints: one table of lengths and arrivals, one of who sends. */
+/** Output of `tierkv workload describe`: one table of lengths and arrivals, one of senders. */
 
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { formatCount, formatSeconds, formatShare, printable, renderTable } from '../../io/printing/text.ts';
@@ -31,8 +31,8 @@ export function takenText(source: string, { format, taken }: OpenedWorkload): st
 }
 
 /**
- * What the rate and the number of requests of a specification mean where its clients hold conversations: the
- * rate counts sessions, and rounds come on top. '' for other workloads.
+ * Explains the rate and the number of requests of a specification whose clients hold conversations: the rate counts
+ * sessions, and rounds come on top. '' for other workloads.
  */
 export function sessionsText({ spec, workload }: OpenedWorkload): string {
   if (spec === undefined || workload === undefined) return '';

@@ -36,7 +36,7 @@ import { inFlags, numberWithin, type OptionValues, settingsOf, textOption, workl
 import { printText, traceStem } from '../output.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
 
-/** What each command does. */
+/** The runs of the commands. */
 export interface WorkloadRuns {
   generate(file: string | undefined, options: OptionValues): void;
   describe(file: string | undefined, options: OptionValues): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * What readers of files say of a file that they refuse, and the limits above which they do. Nothing here reads: the
- * readers of a page (`src/adapters/browser`) have the same words.
+ * Messages of readers that refuse a file, and the limits above which they do. Nothing here reads: the readers of a page
+ * (`src/adapters/browser`) have the same words.
  */
 
 import { namedError, TierKVError } from '../../runtime/errors.ts';
@@ -10,15 +10,15 @@ import { namedError, TierKVError } from '../../runtime/errors.ts';
 
 const mib = 2 ** 20;
 
-/** Of a line of a trace. */
+/** Limit of a line of a trace. */
 export const maxLineBytes: number = 16 * mib;
-/** Of a file that is read as a whole: a spec, coefficients, a table of measurements. */
+/** Limit of a file that is read as a whole: a spec, coefficients, a table of measurements. */
 export const maxTextBytes: number = 64 * mib;
 /** Lines of such a file. */
 export const maxTextLines: number = 2 ** 20;
-/** Of a compressed trace once it is unpacked, where that happens in memory. */
+/** Limit of a compressed trace once it is unpacked, where that happens in memory. */
 export const maxUnpackedBytes: number = 256 * mib;
-/** Of a trace that comes through a pipe; it is kept in a file until the run ends. */
+/** Limit of a trace that comes through a pipe; it is kept in a file until the run ends. */
 export const maxPipeBytes: number = 4096 * mib;
 
 /** Empty lines of a trace; a file of nothing else is refused before it is read to its end. */
@@ -53,9 +53,11 @@ export function unpacksTooLarge(path: string): TierKVError {
   return inputError(path, problem, 'Unpack it to a file and name that file.');
 }
 
-/** The system's word on why it refused: the path behind it is left out, since the message names it anyway. */
+/** The system's word on why it refused: the call and the path behind it are left out, since the message names them anyway. */
 export function systemReason(cause: unknown): string {
-  return cause instanceof Error ? cause.message.split(', ')[0] : String(cause);
+  if (!(cause instanceof Error)) return String(cause);
+  const { syscall } = cause as { readonly syscall?: unknown };
+  return typeof syscall === 'string' ? cause.message.split(`, ${syscall}`)[0] : cause.message;
 }
 
 export function unreadable(file: string, cause: unknown): TierKVError {

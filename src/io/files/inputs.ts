@@ -413,7 +413,7 @@ export function readText(file: string | URL, name: string = String(file)): strin
 // Which files a computation reads. Readers of this folder note each file that they open, so a specification
 // that names further files is covered with them.
 
-/** Of the innermost `filesReadBy`; null outside one. */
+/** Files of the innermost `filesReadBy`; null outside one. */
 let noted: Set<string> | null = null;
 
 /** Notes a file that is read, or of which only the existence decides something. */

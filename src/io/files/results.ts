@@ -10,7 +10,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { makeDirectories, openToWrite, requireReader } from '../../backends/host/posix.ts';
 import { packageVersion } from '../../packageFiles.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, type TierKVError } from '../../runtime/errors.ts';
 import { systemReason } from './inputErrors.ts';
 
 interface Result {
@@ -32,12 +32,11 @@ function ioError(target: string, cause: unknown, option?: string): TierKVError {
     lacking === undefined
       ? `${systemReason(cause)}. Name a file that can.`
       : `the folder ${lacking} does not exist. Make it (mkdir -p ${path.dirname(target)}), or name a file in another one.`;
-  const named = option === undefined ? target : `${option} ${target}`;
-  return new TierKVError('TKV_IO', `${named} cannot be written: ${why}`, {
-    ...(option === undefined ? {} : { field: option }),
-    path: target,
-    cause,
-  });
+  return namedError(
+    'TKV_IO',
+    { ...(option === undefined ? {} : { field: option }), path: target, cause },
+    (name) => `${option === undefined ? target : `${name(option)} ${target}`} cannot be written: ${why}`,
+  );
 }
 
 /** The folder of `target`, as a whole path, where nothing has that name. */
@@ -220,7 +219,7 @@ export function writeJsonFile(target: string, value: unknown): void {
   writeText(target, `${JSON.stringify(value, undefined, 2)}\n`);
 }
 
-//  What --json of any command writes has one shape: `docs/reference/result.schema.json`.
+//  The JSON of every command has one shape: `docs/reference/result.schema.json`.
 
 /** Version of that shape. */
 const resultSchema = 'tierkv.result/1';
@@ -231,7 +230,7 @@ export function resultJson(command: string, result: object): string {
   return `${JSON.stringify(shape, undefined, 2)}\n`;
 }
 
-/** What `--json` asks for. @throws {TierKVError} TKV_IO with the path; the file keeps what it held. */
+/** The result of a command as JSON. @throws {TierKVError} TKV_IO with the path; the file keeps what it held. */
 export function writeResultJson(target: string, command: string, result: object): void {
   writeText(target, resultJson(command, result));
 }
@@ -244,10 +243,10 @@ export function makeDirectory(directory: string, option: string): void {
     makeDirectories(directory);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    throw new TierKVError(
+    throw namedError(
       'TKV_IO',
-      `${option} ${directory} cannot be made: ${why}. Name another directory.`,
       { field: option, path: directory, cause },
+      (name) => `${name(option)} ${directory} cannot be made: ${why}. Name another directory.`,
     );
   }
 }

@@ -47,7 +47,7 @@ function fieldOf(keys: readonly unknown[]): string {
     .join('');
 }
 
-/** As JSON, cut short. */
+/** The value as JSON, cut short. */
 function shownValue(value: unknown): string {
   let text: string;
   try {

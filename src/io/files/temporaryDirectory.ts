@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError } from '../../runtime/errors.ts';
 
 export interface TemporaryDirectory extends Disposable {
   readonly path: string;
@@ -24,10 +24,10 @@ export function temporaryDirectory(prefix: string, parent: string = os.tmpdir())
   try {
     made = fs.mkdtempSync(path.join(parent, `${ours}${process.pid}-`));
   } catch (cause) {
-    throw new TierKVError(
+    throw namedError(
       'TKV_IO',
-      `no directory can be made in ${parent}. Name another with --dir, or set TMPDIR.`,
-      { path: parent, field: '--dir', cause },
+      { path: parent, field: 'dir', cause },
+      (name) => `no directory can be made in ${parent}. Name another with ${name('dir')}, or set TMPDIR.`,
     );
   }
   removeLeftBehind(parent, ours);

@@ -31,7 +31,7 @@ async function importPeer<T>(name: string): Promise<T> {
     throw new TierKVError(
       'TKV_CONFIG',
       `a plot needs the optional package ${name}, which is not installed. Run: npm install vega vega-lite`,
-      { field: '--plot', cause },
+      { field: 'plot', cause },
     );
   }
 }

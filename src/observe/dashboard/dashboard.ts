@@ -32,7 +32,7 @@ export interface DashboardOptions {
   readonly token?: string | undefined;
   /** Names by which clients call the server, beside `localhost`. Default: none. */
   readonly hosts?: readonly string[] | undefined;
-  /** What stands above the page. Default `tierkv`. */
+  /** Heading of the page. Default `tierkv`. */
   readonly title?: string | undefined;
   /** Milliseconds between two frames. Default 1000. */
   readonly everyMs?: number | undefined;

@@ -1,7 +1,8 @@
 /**
- * What the dashboard shows, moment by moment. A frame has totals and states of one moment, so that any two of them give the
- * rates between them, and a frame that is missing costs nothing but detail; beside that it has what happened since the frame
- * before it: evictions, returns, requests that ended. Live, a clock asks for frames; from a log, the log's own time does.
+ * Frames of the dashboard, moment by moment. A frame has totals and states of one moment, so that any two of them give
+ * the rates between them, and a frame that is missing costs nothing but detail; beside that it has the events since the
+ * frame before it: evictions, returns, requests that ended. Live, a clock asks for frames; from a log, the log's own
+ * time does.
  */
 
 import { tierName } from '../../runtime/index.ts';
@@ -19,7 +20,7 @@ const temperatureSeconds: readonly [hot: number, warm: number] = [10, 60];
 
 /** Slots of a tier that are looked at for a frame: enough for shares within two percent, some 50 us. */
 const SLOTS_MOST = 2048;
-/** Of each kind, what a frame has of the events since the one before. */
+/** Most events of each kind that a frame has since the one before. */
 const NEWS_MOST = 16;
 /** Tenants that a tier shows by name. */
 const TENANTS_SHOWN = 8;
@@ -94,7 +95,7 @@ export interface DashboardFrame {
   readonly requests: readonly FrameRequest[];
 }
 
-/** What does not change. */
+/** The constant part of the dashboard. */
 export interface DashboardHead {
   readonly mode: 'live' | 'log';
   readonly title: string;
@@ -107,11 +108,11 @@ export interface DashboardHead {
   readonly temperatureSeconds: readonly [number, number];
   /** Measured limits of links in bytes a second, such as `ddrToHbm`; the page takes the best it has seen for others. */
   readonly limits: Readonly<Record<string, number>>;
-  /** What is not shown, as a sentence; empty for nothing. */
+  /** A sentence on what is not shown; empty where everything is. */
   readonly note: string;
 }
 
-/** What frames are made of. A log has no requests, only sequences. */
+/** Source of frames. A log has no requests, only sequences. */
 interface FrameSource {
   readonly cache: CacheMeasures;
   readonly requests?: RequestMeasures | undefined;
@@ -245,7 +246,7 @@ export class FrameMaker {
     return all === 0 ? [0, 0, 0] : [counts[0] / all, counts[1] / all, counts[2] / all];
   }
 
-  /** Of all tiers together. */
+  /** The largest tenants over all tiers together. */
   #largestTenants(): readonly (readonly [string, number])[] {
     const { cache } = this.#source;
     const owners = [...this.#source.owners()];

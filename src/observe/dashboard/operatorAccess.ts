@@ -19,7 +19,7 @@ interface OperatorAccessOptions {
   readonly token?: string | undefined;
   /** Names, with a port or without, by which clients may call the server, beside those of this machine. Default: none. */
   readonly hosts?: readonly string[] | undefined;
-  /** What is asked for, as the first word of a message, with its verb: `The dashboard`. */
+  /** Subject of a refusal's message, with its verb: `The dashboard`. */
   readonly what: string;
 }
 

@@ -120,7 +120,7 @@ export class SimulationExplainer {
     throw new TierKVError(
       'TKV_UNKNOWN_ID',
       `request ${asked} came to no instance.${hint} There are ${ids.length}, such as ${ids.slice(0, 3).join(', ')}.`,
-      { field: '--request' },
+      { field: 'request' },
     );
   }
 

@@ -188,7 +188,7 @@ export class LogExplainer {
         ? `The log has sequences 1 to ${this.#lastSequence()}.`
         : `The log has ${this.requestCount} sequences, such as ${ids.slice(0, 3).join(', ')}.`;
     throw new TierKVError('TKV_UNKNOWN_ID', `request ${asked} is not in ${this.#path}.${hint} ${has}`, {
-      field: '--request',
+      field: 'request',
     });
   }
 

@@ -1,6 +1,6 @@
 /**
- * What happens to the blocks of a manager, counted by tier: finds, loads, stores, evictions, and how long blocks stay, rest
- * and come back. It watches a live manager and one that repeats a decision log alike, since all it knows comes by
+ * Events of a manager's blocks, counted by tier: finds, loads, stores, evictions, and how long blocks stay, rest and
+ * come back. It watches a live manager and one that repeats a decision log alike, since all it knows comes by
  * `ManagerObserver` and the manager's clock. Memory is bounded by the manager's tables and by the constants below.
  */
 

@@ -1,6 +1,6 @@
 /**
- * What a metric is, what it is read of, and the ways to read a series a tier. A tier is named as everywhere else: `hbm`,
- * `ddr`, `nvme`, ...
+ * A metric, the source that it is read from, and the ways to read a series a tier. A tier is named as everywhere else:
+ * `hbm`, `ddr`, `nvme`, ...
  */
 
 import { described, TierKVError } from '../../runtime/errors.ts';

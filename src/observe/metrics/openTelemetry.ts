@@ -19,7 +19,7 @@ import { importPeer } from './peer.ts';
 import type { RequestMoments } from './requestMeasures.ts';
 import { RuntimeWatch } from './watch.ts';
 
-/** What `openTelemetry` takes: meter, tracer and attributes. */
+/** Options of `openTelemetry`: meter, tracer and attributes. */
 export interface OpenTelemetryOptions {
   /** Default: the meter `tierkv` of the global provider. `false`: no metrics. */
   readonly meter?: Meter | false | undefined;

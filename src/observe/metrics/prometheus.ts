@@ -15,7 +15,7 @@ import {
 import { MetricText } from './pageText.ts';
 import { importPeer } from './peer.ts';
 
-/** What `prometheus` takes: labels and the registry. */
+/** Options of `prometheus`: labels and the registry. */
 export interface PrometheusOptions {
   /** Labels of every sample, such as `model_name`. Default: none. */
   readonly labels?: Readonly<Record<string, string>> | undefined;

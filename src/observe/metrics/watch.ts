@@ -10,7 +10,7 @@ import { metrics } from './catalogue.ts';
 import { type MeasuredMetric, type MetricSource, measuredOf, type Watched } from './metric.ts';
 import { RequestMeasures } from './requestMeasures.ts';
 
-/** What `watchRuntime` takes. */
+/** Options of `watchRuntime`. */
 export interface WatchOptions {
   /** Tenants that are told apart by name; later ones are `other`. Default 20; 0 names none. */
   readonly tenants?: number | undefined;
@@ -22,7 +22,7 @@ const TENANTS_DEFAULT = 20;
 /** A label of each is a series of each metric in a database: some thousand are its end. */
 const TENANTS_MOST = 1000;
 
-/** What is counted of a runtime that is watched. */
+/** Counts of a runtime that is watched. */
 export class RuntimeWatch implements Watched, MetricSource {
   readonly kv: KVRuntime;
   readonly manager: KVRuntime['manager'];

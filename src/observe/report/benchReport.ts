@@ -243,6 +243,6 @@ function advice(best: readonly LinkRow[], isSoftware: boolean): string[] {
         `${link}: ${written(1 - ratio, 'share')} of its limit is lost; its slowest part is ${limitStage}.`,
     ),
     ...(isSoftware ? ['Measure on a machine with a GPU before you size tiers by this.'] : []),
-    'Give the figures to the simulator: tierkv calibrate writes them as a profile for --links.',
+    'Give the figures to the simulator: tierkv calibrate writes them as a profile of links.',
   ];
 }

@@ -2,7 +2,7 @@
 
 import { type Evaluation, meansBySetting } from '../../policy/evolve/fitness/evaluation.ts';
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
-import { originOf } from './origin.ts';
+import { originOf, settingIn } from './origin.ts';
 
 interface JudgedPolicies {
   readonly policies: readonly { readonly name: string; readonly evaluation: Evaluation }[];
@@ -59,7 +59,7 @@ export function evaluationReport({
       ...(summary === undefined ? [] : summarySections(summary)),
       ...(failed.length === 0 ? [] : [failures(failed)]),
     ],
-    next: advice(ran, lead),
+    next: advice(ran, lead, command),
     limits: [
       `Scores are gains over the baseline on the suite ${suite}, in the simulator: policies are compared, times of a real server are not predicted.`,
       'The spread of a bar is over the cases: workloads, models of time and seeds.',
@@ -215,18 +215,24 @@ function failures(failed: readonly NamedEvaluation[]): ReportSection {
   };
 }
 
-function advice(ran: readonly NamedEvaluation[], lead: number): string[] {
+function advice(ran: readonly NamedEvaluation[], lead: number, command: string): string[] {
   const [best] = ran;
   if (best === undefined) return ['Mend what the table of failures names, and evaluate again.'];
   const { cases = [], score } = best.evaluation;
   const worst = cases.reduce((a, b) => (b.score < a.score ? b : a), cases[0]);
   return [
-    ...(lead < TIE ? ['The first two are within half a percent: more seeds (--seeds) tell them apart.'] : []),
+    ...(lead < TIE
+      ? [
+          `The first two are within half a percent: more seeds (${settingIn(command, 'seeds')}) tell them apart.`,
+        ]
+      : []),
     ...(worst !== undefined && worst.score < 0
       ? [`Look at ${worst.id}: there it is ${written(-worst.score, 'share')} behind the baseline.`]
       : []),
     ...(score > TIE
-      ? ['Check the ranking in other worlds (--latency all, --workloads perturbed) before you deploy it.']
+      ? [
+          `Check the ranking in other worlds (${settingIn(command, 'latency')} all, ${settingIn(command, 'workloads')} perturbed) before you deploy it.`,
+        ]
       : ['It gains nothing that counts: search for a better one with tierkv evolve.']),
   ];
 }

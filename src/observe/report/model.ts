@@ -1,7 +1,7 @@
 /**
- * What a report says, as plain data: a question, the answer in a sentence, figures with their spread, sections of charts and
- * tables, a timeline, what to change next, and where all of it comes from. Each command turns its result into one; `page.ts`
- * makes a page of it. Nothing here knows HTML or a drawing library.
+ * A report as plain data: a question, the answer in a sentence, figures with their spread, sections of charts and
+ * tables, a timeline, what to change next, and where all of it comes from. Each command turns its result into one;
+ * `page.ts` makes a page of it. Nothing here knows HTML or a drawing library.
  */
 
 import * as is from '../../runtime/kinds.ts';

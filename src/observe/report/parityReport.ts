@@ -13,7 +13,7 @@ import {
   tierTitle,
   written,
 } from './model.ts';
-import { originOf } from './origin.ts';
+import { originOf, settingIn } from './origin.ts';
 import { TimeBins } from './timeBins.ts';
 
 interface BothSides<T> {
@@ -135,10 +135,10 @@ export function parityReport(runs: ComparedRuns, command: string): Report {
                 `A median is off by ${written(worst, 'share')}: the machine was busy, the run was short, or the model of time does not fit what served. Repeat it on a quiet machine with more requests.`,
               ]),
           'Where the median is right and the tail is not, look at the queue: the rate of the traffic is near what the machine serves.',
-          'Where transfers are off, calibrate the links again: tierkv calibrate, then --links.',
+          `Where transfers are off, calibrate the links again: tierkv calibrate, then ${settingIn(command, 'links')}.`,
         ]
       : [
-          'Keep the decision log (--log) and report it: a replay that differs is a fault of tierkv, and so is a wrong block.',
+          `Keep the decision log (${settingIn(command, 'log')}) and report it: a replay that differs is a fault of tierkv, and so is a wrong block.`,
         ],
     limits: [
       ...(adapter.software

@@ -4,10 +4,10 @@ import { formatCounted } from '../../io/printing/text.ts';
 import { type PlanAnswer, type PlanOption, simulateCommandOf } from '../../studies/plan/plan.ts';
 import { type FigureName, figureTitle } from '../../studies/plan/targets.ts';
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
-import { originOf } from './origin.ts';
+import { originOf, settingIn } from './origin.ts';
 
-/** @param command as it was typed @param file where the deployment was written */
-export function planReport(answer: PlanAnswer, command: string, file?: string): Report {
+/** @param typed the command line @param file where the deployment was written */
+export function planReport(answer: PlanAnswer, typed: string, file?: string): Report {
   const { choice, closest, question, checks, effort, notes, excluded } = answer;
   const shown = choice ?? closest;
   const { model, workload, targets } = question;
@@ -23,7 +23,7 @@ export function planReport(answer: PlanAnswer, command: string, file?: string): 
     verdict: choice === undefined ? (effort.isWhole ? 'no' : 'open') : 'yes',
     figures: shown === undefined ? [] : figuresOf(shown, answer),
     sections: [...checkSections(answer), ...optionSections(answer)],
-    next: nextOf(answer, file),
+    next: nextOf(answer, typed, file),
     limits: [
       ...notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`),
       ...excluded.map(
@@ -31,7 +31,7 @@ export function planReport(answer: PlanAnswer, command: string, file?: string): 
       ),
       `${formatCounted(effort.simulations, 'simulations')}; more instances of one kind were taken to serve no worse.`,
     ],
-    origin: originOf(command, {
+    origin: originOf(typed, {
       model,
       workload: traffic,
       seed: String(question.seed),
@@ -144,17 +144,20 @@ function optionSections({ choice, others, cheaper, closest }: PlanAnswer): Repor
   ];
 }
 
-function nextOf(answer: PlanAnswer, file: string | undefined): string[] {
+function nextOf(answer: PlanAnswer, typed: string, file: string | undefined): string[] {
   const { choice, next, effort } = answer;
   const command = simulateCommandOf(answer, file);
   const sentences: string[] = [];
   if (next !== undefined) sentences.push(`The next constraint: ${next.text}.`);
   if (choice === undefined) {
     sentences.push(
-      effort.isWhole ? 'Loosen the target that fails, or allow other GPUs.' : 'Give more time with --budget.',
+      effort.isWhole
+        ? 'Loosen the target that fails, or allow other GPUs.'
+        : `Give more time with ${settingIn(typed, 'budget')}.`,
     );
   }
   if (command !== undefined) sentences.push(`The same run by itself: ${command}`);
-  else if (answer.deploymentFile !== undefined) sentences.push('Write the deployment with --out FILE.');
+  else if (answer.deploymentFile !== undefined)
+    sentences.push(`Write the deployment with ${settingIn(typed, 'out')}.`);
   return sentences;
 }

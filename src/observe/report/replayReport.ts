@@ -1,9 +1,10 @@
 /** A replay, or a study of eviction policies on a trace, as a report: what did the tiers save, and which policy saves most? */
 
+import { TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { ReplayReport } from '../../studies/replay/report.ts';
 import type { Study } from '../../studies/replay/study.ts';
 import { linkTitle, type Report, type ReportSection, tierTitle, written } from './model.ts';
-import { originOf } from './origin.ts';
+import { originOf, settingIn } from './origin.ts';
 import type { ReplayTimeline } from './replayTimeline.ts';
 
 export interface ReplayedTrace {
@@ -24,7 +25,7 @@ export function replayReport(replayed: ReplayedTrace): Report {
     ...(timeline === undefined || replay === undefined ? [] : [timeline.section(clockOf(replay))]),
     ...(study === undefined ? [] : studySections(study)),
   ];
-  const told = replay === undefined ? ofStudy(study as Study) : ofReplay(replay);
+  const told = replay === undefined ? ofStudy(study as Study, command) : ofReplay(replay, command);
   return {
     ...told,
     sections,
@@ -46,7 +47,7 @@ function clockOf({ driver }: ReplayReport): string {
 
 type ReplayStory = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'figures' | 'next' | 'limits'>;
 
-function ofReplay(replay: ReplayReport): ReplayStory {
+function ofReplay(replay: ReplayReport, command: string): ReplayStory {
   const {
     hits,
     hbmAloneHits,
@@ -91,7 +92,7 @@ function ofReplay(replay: ReplayReport): ReplayStory {
       { name: 'requests', value: requests, unit: 'count' },
       { name: 'time of the replay', value: wallSeconds, unit: 's' },
     ],
-    next: adviceOf(replay, of(all - hits[top])),
+    next: adviceOf(replay, of(all - hits[top]), command),
     limits: [
       ...(driver === 'modeled' ? ['No bytes moved: rates are those of the link model.'] : []),
       ...(adapter.software && driver === 'real'
@@ -110,13 +111,13 @@ function sumOf(hits: ReplayReport['hits']): number {
 }
 
 /** @param lower share of the blocks that was found below the top tier */
-function adviceOf(replay: ReplayReport, lower: number): string[] {
+function adviceOf(replay: ReplayReport, lower: number, command: string): string[] {
   const { demotions, hits, blockLookups } = replay;
   const missed = blockLookups - sumOf(hits);
   return [
     ...(demotions.dropped > 0 && missed > 0
       ? [
-          `${written(demotions.dropped, 'count')} blocks left the last tier: see what a larger one finds with --eviction all over several --hbm.`,
+          `${written(demotions.dropped, 'count')} blocks left the last tier: see what a larger one finds with ${settingIn(command, 'eviction')} all over several ${settingIn(command, tierNames[TOP])}.`,
         ]
       : []),
     ...(demotions.dropped === 0
@@ -125,11 +126,11 @@ function adviceOf(replay: ReplayReport, lower: number): string[] {
     ...(lower < 0.01
       ? ['The lower tiers found little: GPU memory holds what this trace comes back to.']
       : []),
-    'To see why a request missed, keep the decision log (--log) and ask tierkv explain.',
+    `To see why a request missed, keep the decision log (${settingIn(command, 'log')}) and ask tierkv explain.`,
   ];
 }
 
-function ofStudy(study: Study): ReplayStory {
+function ofStudy(study: Study, command: string): ReplayStory {
   const { rows, requests, lookups } = study;
   const ran = rows.filter(({ policy }) => policy !== OPTIMUM);
   const best = ran.reduce((a, b) => (b.points > a.points ? b : a));
@@ -160,11 +161,11 @@ function ofStudy(study: Study): ReplayStory {
     next: [
       ...(best.points > 0
         ? [
-            `Open the runtime with eviction: { policy: '${best.policy}' }, or simulate with --eviction ${best.policy}.`,
+            `Open the runtime with eviction: { policy: '${best.policy}' }, or simulate with ${settingIn(command, 'eviction')} ${best.policy}.`,
           ]
         : []),
       ...(new Set(rows.map(({ capacity }) => capacity)).size < 2
-        ? ['Try several sizes: --hbm 1000,3000,10000 shows what room buys.']
+        ? [`Try several sizes: ${settingIn(command, tierNames[TOP])} 1000,3000,10000 shows what room buys.`]
         : []),
     ],
     limits: ['Policies are compared by blocks found, each at the same sizes. Times are not part of it.'],

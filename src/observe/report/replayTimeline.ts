@@ -1,5 +1,5 @@
 /**
- * What went on in a replay over the time of its trace, gathered while it runs and in bounded memory: what each request found,
+ * Events of a replay over the time of its trace, gathered while it runs and in bounded memory: what each request found,
  * how full the tiers were, what moved and what was lost.
  */
 

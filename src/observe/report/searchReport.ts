@@ -2,7 +2,7 @@
 
 import { formatCounted } from '../../io/printing/text.ts';
 import { type Report, type ReportSection, written } from './model.ts';
-import { originOf } from './origin.ts';
+import { originOf, settingIn } from './origin.ts';
 
 /** A policy on the suite that the search never saw. */
 export interface JudgedPolicy {
@@ -123,14 +123,16 @@ export function searchReport({ outcome, individuals, command, folder, leftOut }:
       },
     ],
     next: [
-      `Try the winner: tierkv evaluate ${folder}/best.json --presets --suite hidden.`,
+      `Try the winner on the suite hidden, beside the presets: tierkv evaluate ${folder}/best.json.`,
       ...(beatsAll ? ['Deploy it before real servers with tierkv gateway, as a shadow first.'] : []),
       ...settings
         .filter((each) => each.winner <= each.bestPresetScore)
         .slice(0, 3)
         .map(({ setting, bestPreset }) => `In ${setting} keep ${bestPreset}, or search on such workloads.`),
       ...(generations < 10
-        ? ['The search was short: --resume with more --generations goes on from here.']
+        ? [
+            `The search was short: ${settingIn(command, 'resume')} with more ${settingIn(command, 'generations')} goes on from here.`,
+          ]
         : []),
     ],
     limits: [

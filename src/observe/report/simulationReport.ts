@@ -5,6 +5,7 @@ import { TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { BuiltSimulation } from '../../sim/build/built.ts';
 import { provenanceOf } from '../../sim/build/provenance.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import { type RequestTable, statusNames } from '../../sim/metrics/requestTable.ts';
 import { classOf, meetsTargets, type TargetsByClass, targetsOf } from '../../sim/metrics/statistics.ts';
 import { firstArrivalUs, type MetricsOutput, servedRates } from '../../sim/report/metricsOutput.ts';
@@ -20,7 +21,7 @@ import {
   tierTitle,
   written,
 } from './model.ts';
-import { originOf } from './origin.ts';
+import { originOf, settingIn } from './origin.ts';
 import type { SimulationTimeline } from './simulationTimeline.ts';
 
 interface SimulatedRun {
@@ -403,7 +404,11 @@ function decisionSection({ built: { simulation }, timeline }: SimulatedRun): Rep
 }
 
 /** Advice on the bottlenecks, the most likely first. */
-function advice({ built, timeline }: SimulatedRun, cluster: MetricsOutput, share: number | null): string[] {
+function advice(
+  { built, timeline, command }: SimulatedRun,
+  cluster: MetricsOutput,
+  share: number | null,
+): string[] {
   const { table, instances } = built.simulation;
   const lines: string[] = [];
   const { conservation } = built;
@@ -438,7 +443,7 @@ function advice({ built, timeline }: SimulatedRun, cluster: MetricsOutput, share
   const evicted = tiers.reduce((sum, tier) => sum + tier.evictions, 0);
   if (evicted > 0 && tiers.length === 1) {
     lines.push(
-      `${written(evicted, 'count')} cached blocks were evicted: a tier below GPU memory would have kept some of them (--ddr).`,
+      `${written(evicted, 'count')} cached blocks were evicted: a tier below GPU memory would have kept some of them (${settingIn(command, sizedTierNames[0])}).`,
     );
   }
   if (timeline.thrashedSteps > 0) {

@@ -1,5 +1,5 @@
 /**
- * What went on in a simulation over time, gathered while it runs, in bounded memory. Nothing that it does reaches the
+ * Events of a simulation over time, gathered while it runs, in bounded memory. Nothing that it does reaches the
  * simulation.
  */
 

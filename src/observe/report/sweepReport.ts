@@ -3,7 +3,7 @@
 import { formatCounted } from '../../io/printing/text.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../sim/build/point.ts';
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
-import { originOf } from './origin.ts';
+import { originOf, settingIn } from './origin.ts';
 
 interface SweptGrid {
   readonly results: readonly SweptPoint[];
@@ -220,13 +220,13 @@ function nearest(
 }
 
 function advice(
-  { targets, best, nameOf }: SweptGrid,
+  { targets, best, nameOf, command }: SweptGrid,
   ran: readonly PointResult[],
   good: readonly PointResult[],
 ): string[] {
   if (targets === undefined) {
     return [
-      'Name targets (--target-ttft, --target-itl, --target-e2e): the sweep then says which point is the cheapest.',
+      `Name targets (${['targetTtft', 'targetItl', 'targetE2e'].map((each) => settingIn(command, each)).join(', ')}): the sweep then says which point is the cheapest.`,
     ];
   }
   if (best === undefined) {

@@ -30,7 +30,7 @@ export function programHash(): string {
   return program;
 }
 
-/** What runs the program: engines differ in the last bits of exp and log. */
+/** The engine that runs the program: engines differ in the last bits of exp and log. */
 export function engineName(): string {
   return `v8-${process.versions.v8.split('.').slice(0, 2).join('.')}`;
 }
@@ -61,7 +61,7 @@ export class CaseCache {
     this.#folder = folder;
     this.#engine = engine;
     this.#say = say;
-    if (folder !== undefined) makeDirectory(folder, '--cache');
+    if (folder !== undefined) makeDirectory(folder, 'cache');
   }
 
   /** @param contents files that several keys read once. Default: all are read again */
@@ -163,7 +163,7 @@ export class CaseCache {
   }
 }
 
-/** What was written of a result that did not fit: it takes room that others need. */
+/** Removes the draft of a result that did not fit: it takes room that others need. */
 function removeDraft(file: string): void {
   try {
     rmSync(file, { force: true });

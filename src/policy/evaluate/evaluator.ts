@@ -334,7 +334,9 @@ export class SimulationEvaluator implements Evaluator {
   }
 }
 
-/** What a lost request counts at least beside a baseline; undefined where its slowest one took no minute. */
+/**
+ * Least times of a lost request beside a baseline; undefined where the baseline's slowest one took less than a minute.
+ */
 function slowerThanLost(baseline: RawMetrics): LostTimes | undefined {
   const lost = lostTimesOf(baseline);
   return Math.max(lost.ttft, lost.tpot, lost.e2e) > LOST_MS ? lost : undefined;
@@ -385,7 +387,7 @@ function idOf(bundle: PolicyBundle): string {
 
 // One call from a policy to its evaluation.
 
-/** What `evaluate` takes beside policy and plan. */
+/** Options of `evaluate` beside policy and plan. */
 export interface EvaluateOptions extends Partial<PoolLimits> {
   /** Suite of the plan. Default `train`. */
   readonly suite?: SuiteName;

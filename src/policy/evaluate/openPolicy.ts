@@ -36,13 +36,13 @@ export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundl
       throw configError(
         'policy',
         `is ${asked}, which is a plan of evaluation`,
-        `Give it as --plan ${asked}.`,
+        (name) => `Give it as ${name('plan')} ${asked}.`,
       );
     }
   }
   if (!Object.hasOwn(languages, extension)) return preset(asked);
   const found = policySlots.find((each): each is PolicySlot => each === slot);
-  if (found === undefined) throw unknownName('--slot', slot, policySlots);
+  if (found === undefined) throw unknownName('slot', slot, policySlots);
   const language = languages[extension];
   const source = language === 'wasm' ? bytesOf(asked) : readText(asked);
   return { name: path.basename(asked), ...withItsScheduler(found, { type: 'code', language, source }) };

@@ -171,7 +171,7 @@ export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPl
   if (asked.endsWith('.json')) {
     return expand(changed(readPlan(asked), changes), path.dirname(path.resolve(asked)));
   }
-  if (!planNames.includes(asked)) throw unknownName('--plan', asked, planNames);
+  if (!planNames.includes(asked)) throw unknownName('plan', asked, planNames);
   return expand(changed(plans[asked], changes), suiteFolder);
 }
 
@@ -391,7 +391,7 @@ function seenFrom(folder: string, deployment: Deployment): Deployment {
   return { ...deployment, values: Object.fromEntries(values) };
 }
 
-/** As a description, or as arguments of `tierkv simulate`. */
+/** Reads a deployment from a description, or from arguments of `tierkv simulate`. */
 function deploymentIn({ deployment, args }: PlanFields, base: Deployment, folder: string): Deployment {
   if (deployment === undefined) return args === undefined ? base : fromArguments(args);
   if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');
@@ -426,8 +426,11 @@ export function planScales({ suites }: EvaluationPlan): boolean {
 export function refuseIdleScaling({ autoScale }: PolicyBundle, plan: EvaluationPlan): void {
   if (autoScale === undefined || planScales(plan)) return;
   if (autoScale.type === 'parameterized' && autoScale.template === 'none') return;
-  const remedy = 'Leave the slot out, or take --plan scaling.';
-  throw configError('autoScale', 'decides nothing where the plan scales no instances', remedy);
+  throw configError(
+    'autoScale',
+    'decides nothing where the plan scales no instances',
+    'Leave the slot out, or take the plan scaling.',
+  );
 }
 
 //  The written form of a plan: workloads, models of time and seeds.

@@ -43,7 +43,9 @@ interface RunCase {
 /** A case as a thread runs it. */
 export interface PlannedCase extends Omit<SuiteCase, 'deployment'> {
   readonly plan: SimulationPlan;
-  /** What a request that does not complete counts at least, where the baseline has slower ones than a minute. */
+  /**
+   * Least times that count for a request that does not complete, where the baseline has requests slower than a minute.
+   */
   readonly lost?: LostTimes;
 }
 
@@ -99,7 +101,7 @@ export function runCase(
 //  Tasks of a worker, and their answers.
 
 export interface CaseTask {
-  /** As `readBundle` returns it. */
+  /** The bundle as `readBundle` returns it. */
   readonly bundle: PolicyBundle;
   readonly case: PlannedCase;
   readonly explain?: ExplainOptions;
@@ -126,7 +128,7 @@ export interface ExplainOptions {
   readonly baseline?: RawMetrics;
 }
 
-/** What happened in one case: a summary, anomalies, regrets and the trace. */
+/** An account of one case: a summary, anomalies, regrets and the trace. */
 export interface Explanation {
   readonly summary: string;
   readonly anomalies: readonly Anomaly[];

@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import { maxJsonValues, parseJson } from '../../runtime/boundedJson.ts';
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 import type { EvaluationService, ServiceAnswer } from '../evolve/serve.ts';
 
 // HTTP:
@@ -41,8 +41,14 @@ export async function serveHttp(
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause) => {
-      const message = `port ${port} of ${host} cannot be had: ${cause.message}. Name another with --http.`;
-      reject(new TierKVError('TKV_IO', message, { field: '--http', cause }));
+      const problem = `port ${port} of ${host} cannot be had: ${cause.message}`;
+      reject(
+        namedError(
+          'TKV_IO',
+          { field: 'http', cause },
+          (name) => `${problem}. Name another with ${name('http')}.`,
+        ),
+      );
     });
     server.listen(port, host, resolve);
   });

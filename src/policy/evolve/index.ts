@@ -102,7 +102,6 @@ export type { ProgramFields } from './search/programs.ts';
 export type { BySetting, Rung } from './search/racing.ts';
 export { Search } from './search/search.ts';
 export {
-  type BranchState,
   type Elite,
   type FeatureAxis,
   type Grid,

@@ -316,7 +316,7 @@ const serviceOptionNames = optionNames<ServiceOptions>({
 });
 
 const WALL_MS = 120_000;
-/** Answers search frameworks that ask for evaluations: what `tierkv evaluate --serve` runs. */
+/** Answers search frameworks that ask for evaluations: what `tierkv evaluate` runs for frameworks. */
 export class EvaluationService {
   readonly #options: ServiceOptions;
   /** Clients number their requests on their own, so several may have the same id. */
@@ -500,7 +500,7 @@ function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
 }
 
 function overTime(wallMs: number): string {
-  const remedy = 'Raise it (deadline_s of the Python client), or name a smaller plan with --plan';
+  const remedy = 'Raise it (deadline_s of the Python client), or name a smaller plan';
   return `it ran longer than limits.wallMs, ${wallMs} ms. ${remedy}`;
 }
 

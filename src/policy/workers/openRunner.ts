@@ -5,7 +5,7 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import type { Tasks } from './thread.ts';
 
-/** Whether `--workers` names a server, and not a number of threads. */
+/** Whether workers are asked for by the URL of a server, and not by a number of threads. */
 export function isServerUrl(text: string): boolean {
   return /^[a-z][a-z0-9+.-]*:\/\//i.test(text);
 }
@@ -14,7 +14,7 @@ export function isServerUrl(text: string): boolean {
  * Opens what runs cases: threads of this machine, or workers behind a Redis.
  * @param server `redis://host:port` of the workers; undefined for threads of this process
  * @param say told of what a person has to know while it waits for workers
- * @throws TKV_CONFIG, TKV_IO, TKV_MISMATCH naming `--workers` where the server cannot be used
+ * @throws TKV_CONFIG, TKV_IO, TKV_MISMATCH naming `workers` where the server cannot be used
  */
 export async function openRunner(
   server: string | undefined,

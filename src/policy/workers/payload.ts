@@ -42,10 +42,7 @@ function marked(value: unknown): unknown {
     : Object.fromEntries(written);
 }
 
-/**
- * What `writePayload` was given.
- * @throws TKV_INPUT for a text of another origin
- */
+/** Reads the value that `writePayload` was given. @throws TKV_INPUT for a text of another origin */
 export function readPayload(text: string): unknown {
   try {
     return plain(JSON.parse(text));
@@ -53,7 +50,7 @@ export function readPayload(text: string): unknown {
     // a server has no say in what stands there, and neither have we
     const problem = 'the server holds a task or a result that no tierkv wrote';
     throw new TierKVError('TKV_INPUT', `${problem}. Use a server or a database of its own.`, {
-      field: '--workers',
+      field: 'workers',
       cause,
     });
   }

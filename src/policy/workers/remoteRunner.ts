@@ -8,23 +8,16 @@ import { randomUUID } from 'node:crypto';
 import type { Queue } from 'bullmq';
 import { FileContents } from '../../io/files/inputs.ts';
 import type { PoolLimits, TaskRunner, Unanswered } from '../../io/workerPool.ts';
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 import { answerBytes, readAnswer } from './answers.ts';
-import { pathOf, type TravellingTask, travelling } from './remoteTask.ts';
+import { pathOf, type RemoteJob, requireFits, type TravellingTask, travelling } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
 import type { TaskAnswer, TaskKind, Tasks } from './thread.ts';
 
-/** What a job of the queue holds. */
-export interface RemoteJob {
-  /** Which run asks: reasons for the lack of a result are told to it alone. */
-  readonly run: string;
-  /** Longest time of the task; null for no limit. */
-  readonly wallMs: number | null;
-  readonly task: TravellingTask;
-}
-
 /** Tasks in the queue at once. The others wait here, so that a large grid does not fill the server's memory. */
 const QUEUED_MAX = 512;
+/** Bytes of their texts, for the same reason; one task is queued whatever it has. */
+const QUEUED_BYTES_MAX = 256 * 2 ** 20;
 /** Times that a case may leave the queue without an answer. More often, it ends its workers, and has no result. */
 const GONE_MAX = 4;
 /** Between two looks at what has come, in milliseconds. */
@@ -80,7 +73,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
    * @throws TKV_CONFIG, TKV_IO as `CaseServer.open`; TKV_MISMATCH where all workers have another version
    */
   static async open(url: string, limits: PoolLimits, say: (line: string) => void): Promise<RemoteRunner> {
-    const field = '--workers';
+    const field = 'workers';
     const { Queue } = await loadQueue(field);
     const server: CaseServer = await CaseServer.open(url, field, (isThere) =>
       say(
@@ -95,7 +88,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
         const versions = [...new Set(other.map(identityText))].join(', ');
         const problem = `all workers of ${server.shown} are ${versions}, and this is ${identityText(ownIdentity())}`;
         const remedy = 'Start workers of the same version and Node, or run this with theirs.';
-        throw new TierKVError('TKV_MISMATCH', `${field}: ${problem}. ${remedy}`, { field });
+        throw namedError('TKV_MISMATCH', { field }, (name) => `${name(field)}: ${problem}. ${remedy}`);
       }
       const queue = new Queue(server.queueName, { connection: server.redis, prefix: server.prefix });
       queue.on('error', () => {}); // the server tells it
@@ -168,7 +161,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
         await this.#send();
       } catch (error) {
         if (this.#closed) return;
-        const told = error instanceof TierKVError ? error : this.#server.refusal(error, '--workers');
+        const told = error instanceof TierKVError ? error : this.#server.refusal(error, 'workers');
         if (told !== undefined) this.#fail(told);
         // else the server went away between two commands; the next round finds out what is left
       }
@@ -185,7 +178,9 @@ export class RemoteRunner implements TaskRunner<Tasks> {
 
   /** Takes what was asked for into the work, as far as there is room. */
   #take(): void {
-    while (this.#asked.length > 0 && this.#open.size < QUEUED_MAX) {
+    let bytes = 0;
+    for (const { task } of this.#open.values()) bytes += task.task.length;
+    while (this.#asked.length > 0 && this.#open.size < QUEUED_MAX && bytes < QUEUED_BYTES_MAX) {
       const next = this.#asked.shift() as AskedTask;
       if (next.isCalledOff()) {
         next.done(undefined);
@@ -194,6 +189,8 @@ export class RemoteRunner implements TaskRunner<Tasks> {
       try {
         const { kind, task } = next.make();
         const { key, ...travels } = travelling(kind, task, this.#contents);
+        requireFits(travels);
+        bytes += travels.task.length;
         const before = this.#open.get(key);
         if (before !== undefined) before.asked.push(next);
         else this.#open.set(key, { key, task: travels, asked: [next], isQueued: false, life: 0, gone: 0 });
@@ -232,7 +229,7 @@ export class RemoteRunner implements TaskRunner<Tasks> {
     }
   }
 
-  /** What does not answer its case counts as not there, also for workers, which look whether one is there. */
+  /** Discards an answer that does not fit its case, also for workers, which look whether one is there. */
   async #refuse(name: string): Promise<void> {
     if (!this.#saidForeign) {
       const remedy =

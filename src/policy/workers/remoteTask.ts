@@ -6,10 +6,13 @@
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
+import * as v from 'valibot';
 import { type FileContents, filesReadBy } from '../../io/files/inputs.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 import { openWorkload } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { deployedPaths, type Path } from '../../sim/description/knobs.ts';
+import { answerBytes } from './answers.ts';
 import { readPayload, writePayload } from './payload.ts';
 import { ownIdentity } from './server.ts';
 import type { TaskKind, Tasks } from './thread.ts';
@@ -18,7 +21,7 @@ import type { TaskKind, Tasks } from './thread.ts';
 export interface TravellingTrace {
   /** Where it lies for the one who asks: messages name it so. */
   readonly path: string;
-  /** What it is called below the folder of its files. */
+  /** Path below the folder of its files. */
   readonly name: string;
   /** Files by name below that folder. */
   readonly files: readonly (readonly [name: string, hash: string])[];
@@ -28,6 +31,77 @@ export interface TravellingTask {
   readonly kind: TaskKind;
   readonly task: string;
   readonly trace?: TravellingTrace;
+}
+
+/** A job of the queue. */
+export interface RemoteJob {
+  /** Which run asks: reasons for the lack of a result are told to it alone. */
+  readonly run: string;
+  /** Longest time of the task; null for no limit. */
+  readonly wallMs: number | null;
+  readonly task: TravellingTask;
+}
+
+/** Bytes of the text of a task: a plan, and the programs of its policies. The server holds hundreds of them. */
+const TASK_BYTES_MOST = 16 * 2 ** 20;
+/** Files of a trace, and letters of a name of one. */
+const FILES_MOST = 4096;
+const NAME_LETTERS_MOST = 4096;
+
+const shortText = v.pipe(v.string(), v.maxLength(NAME_LETTERS_MOST));
+const jobShape: v.GenericSchema<unknown, RemoteJob> = v.object({
+  run: shortText,
+  wallMs: v.nullable(v.pipe(v.number(), v.minValue(0))),
+  task: v.object({
+    kind: v.picklist(Object.keys(answerBytes) as TaskKind[]),
+    task: v.pipe(v.string(), v.maxBytes(TASK_BYTES_MOST)),
+    trace: v.exactOptional(
+      v.object({
+        path: shortText,
+        name: shortText,
+        files: v.pipe(
+          v.array(v.tuple([shortText, v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/))])),
+          v.maxLength(FILES_MOST),
+        ),
+      }),
+    ),
+  }),
+});
+
+/** Reads a job of the queue, where a tierkv put it there. @throws TKV_INPUT with what is wrong */
+export function readJob(data: unknown): RemoteJob {
+  const read = v.safeParse(jobShape, data);
+  if (read.success) return read.output;
+  const [issue] = read.issues;
+  const at = v.getDotPath(issue) ?? 'it';
+  const problem = `the queue holds a job that no tierkv put there: ${at}: ${issue.message.slice(0, 200)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Use a server or a database of its own.`, {
+    field: 'server',
+  });
+}
+
+/** @throws TKV_INPUT for a task that is too much for a server */
+export function requireFits({ task, trace }: TravellingTask): void {
+  const tooMuch = (problem: string): TierKVError =>
+    namedError(
+      'TKV_INPUT',
+      { field: 'workers' },
+      (name) =>
+        `${name('workers')}: ${problem}. Run it on threads of this machine: ${name('workers')} with a number.`,
+    );
+  const bytes = Buffer.byteLength(task);
+  if (bytes > TASK_BYTES_MOST) {
+    const limit = `${TASK_BYTES_MOST / 2 ** 20} MiB`;
+    const problem = `a case has ${(bytes / 2 ** 20).toFixed(1)} MiB as text, and a server is given ${limit} at most`;
+    throw tooMuch(problem);
+  }
+  const files = trace?.files ?? [];
+  const long = files.some(([name]) => name.length > NAME_LETTERS_MOST);
+  if (files.length <= FILES_MOST && !long) return;
+  const problem = long
+    ? `a file of the trace has a name of more than ${NAME_LETTERS_MOST} letters`
+    : `the trace has ${files.length} files, and a server is given ${FILES_MOST} at most`;
+  throw tooMuch(problem);
 }
 
 /** Settings that a plan has done with: paths of files among them, which differ from machine to machine. */

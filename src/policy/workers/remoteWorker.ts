@@ -12,8 +12,7 @@ import { temporaryDirectory } from '../../io/files/temporaryDirectory.ts';
 import { isUnanswered, type Unanswered, WorkerPool } from '../../io/workerPool.ts';
 import { answerBytes, readAnswer, writeAnswer } from './answers.ts';
 import { readPayload, writePayload } from './payload.ts';
-import type { RemoteJob } from './remoteRunner.ts';
-import { arrived, type TravellingTrace } from './remoteTask.ts';
+import { arrived, type RemoteJob, readJob, type TravellingTrace } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
 import type { TaskKind, Tasks } from './thread.ts';
 
@@ -29,7 +28,7 @@ interface WorkerOptions {
   readonly progress: (done: number, running: number) => void;
 }
 
-/** Of a case at a worker, in milliseconds. A living worker renews it in half of that. */
+/** Lock of a case at a worker, in milliseconds. A living worker renews it in half of that. */
 const LOCK_MS = 10_000;
 /** Between two searches for such cases, in milliseconds. */
 const STALLED_MS = 3000;
@@ -67,7 +66,7 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
     say(`a case was given back: ${problem}`);
   };
   const begin = (): Worker => {
-    const run = async (job: Job<RemoteJob>): Promise<void> => {
+    const run = async (job: Job<unknown>): Promise<void> => {
       try {
         await cases.run(job);
       } catch (error) {
@@ -121,7 +120,7 @@ class QueuedCases {
   readonly #pool: WorkerPool<Tasks>;
   readonly #folder: string;
   readonly #options: WorkerOptions;
-  /** What runs here, by key: after the server was lost it may be asked for again. */
+  /** Cases that run here, by key: after the server was lost they may be asked for again. */
   readonly #running = new Map<string, Promise<object | undefined>>();
   readonly #traces = new Map<string, Promise<string>>();
   /** Cases answered. */
@@ -135,8 +134,9 @@ class QueuedCases {
   }
 
   /** @throws where the case is not answered; who asked puts it into the queue again */
-  async run({ id, data }: Job<RemoteJob>): Promise<void> {
+  async run({ id, data: held }: Job<unknown>): Promise<void> {
     const key = id as string; // each has one
+    const data = readJob(held);
     const { kind } = data.task;
     const bytes = answerBytes[kind];
     const [known] = await this.#server.textsOf([{ name: this.#server.resultKey(key), bytes }]);

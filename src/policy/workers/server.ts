@@ -17,14 +17,14 @@ import path from 'node:path';
 import type { Redis } from 'ioredis';
 import * as v from 'valibot';
 import { packageVersion } from '../../packageFiles.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
 import { engineName, programHash } from '../evaluate/caseCache.ts';
 
-/** Of results, in seconds: a week, in which a search may be repeated or gone on with. */
+/** Lifetime of results, in seconds: a week, in which a search may be repeated or gone on with. */
 const RESULT_S = 7 * 86_400;
-/** Of answers for one run, in seconds. */
+/** Lifetime of answers for one run, in seconds. */
 const ANSWER_S = 86_400;
-/** Of the note that a worker lives, in seconds; it is renewed several times in that time. */
+/** Lifetime of the note that a worker lives, in seconds; it is renewed several times in that time. */
 const ALIVE_S = 15;
 /** Bytes of one piece of a file: far below the 512 MB that a value may have. */
 const PIECE_BYTES = 8 * 2 ** 20;
@@ -32,12 +32,12 @@ const PIECE_BYTES = 8 * 2 ** 20;
 const PIECES_MAX = 2 ** 14;
 /** Bytes of the note of a worker, and of a number of pieces. */
 const NOTE_BYTES = 4096;
-/** Of the first connection, in milliseconds. */
+/** Limit of the first connection, in milliseconds. */
 const CONNECT_MS = 10_000;
 
 const prefix = 'tierkv';
 
-/** What computes: workers of another identity never see a case of this one. */
+/** Identity of the program that computes: workers of another one never see a case of this one. */
 interface ProgramIdentity {
   readonly version: string;
   /** Hash of the files of tierkv, cut short. */
@@ -57,7 +57,7 @@ export function ownIdentity(): ProgramIdentity {
   return identity;
 }
 
-/** As people read it. */
+/** The identity as people read it. */
 export function identityText({ version, program, engine }: ProgramIdentity): string {
   return `tierkv ${version} (program ${program}, ${engine})`;
 }
@@ -65,7 +65,7 @@ export function identityText({ version, program, engine }: ProgramIdentity): str
 const isSame = (a: ProgramIdentity, b: ProgramIdentity): boolean =>
   a.version === b.version && a.program === b.program && a.engine === b.engine;
 
-/** What a worker notes of itself. */
+/** A worker's note of itself. */
 interface LivingWorker extends ProgramIdentity {
   readonly host: string;
   readonly pid: number;
@@ -115,8 +115,12 @@ async function optional<T>(load: () => Promise<T>, name: string, field: string):
   try {
     return await load();
   } catch (cause) {
-    const message = `${field} with a server needs the package ${name}, which is not installed. Install it: npm install bullmq ioredis`;
-    throw new TierKVError('TKV_CONFIG', message, { field, cause });
+    throw namedError(
+      'TKV_CONFIG',
+      { field, cause },
+      (called) =>
+        `${called(field)} with a server needs the package ${name}, which is not installed. Install it: npm install bullmq ioredis`,
+    );
   }
 }
 
@@ -128,7 +132,7 @@ export function loadQueue(field: string): Promise<typeof import('bullmq')> {
 function connectError(error: Error, isConnected: boolean, shown: string, field: string): TierKVError {
   const text = error.message;
   const say = (problem: string, remedy: string): TierKVError =>
-    new TierKVError('TKV_IO', `${field}: ${shown} ${problem}. ${remedy}`, { field, cause: error });
+    namedError('TKV_IO', { field, cause: error }, (name) => `${name(field)}: ${shown} ${problem}. ${remedy}`);
   if (/WRONGPASS|NOAUTH|invalid (username-)?password|AUTH/i.test(text)) {
     return say(
       `refused the password (${text})`,
@@ -142,7 +146,7 @@ function connectError(error: Error, isConnected: boolean, shown: string, field: 
   return say(`cannot be reached: ${text}`, 'Start a Redis server there, or name another one.');
 }
 
-/** What a server says that starts, or has another one to ask first. */
+/** Errors of a server that starts, or has another one to ask first. */
 const passing = /^(LOADING|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|NOSCRIPT)/;
 
 /** A server that answers, and its keys. */
@@ -213,10 +217,11 @@ export class CaseServer {
       : 'Look at its configuration.';
     // of a script it says where in the script
     const [, said] = /^(.*?)\.?(?: script: .*)?$/s.exec(error.message) as RegExpExecArray;
-    return new TierKVError('TKV_IO', `${field}: ${this.shown} refuses: ${said}. ${remedy}`, {
-      field,
-      cause: error,
-    });
+    return namedError(
+      'TKV_IO',
+      { field, cause: error },
+      (name) => `${name(field)}: ${this.shown} refuses: ${said}. ${remedy}`,
+    );
   }
 
   get isThere(): boolean {
@@ -400,9 +405,11 @@ async function probe(redis: Redis, shown: string, field: string): Promise<void> 
     }
     if (Number(version[1]) < 6 || (version[1] === '6' && Number(version[2]) < 2)) {
       const problem = `is Redis ${version[1]}.${version[2]}, and the queue needs 6.2`;
-      throw new TierKVError('TKV_MISMATCH', `${field}: ${shown} ${problem}. Install a newer server.`, {
-        field,
-      });
+      throw namedError(
+        'TKV_MISMATCH',
+        { field },
+        (name) => `${name(field)}: ${shown} ${problem}. Install a newer server.`,
+      );
     }
   } catch (error) {
     if (error instanceof TierKVError) throw error;

@@ -14,7 +14,7 @@ import { PolicyError } from '../sandbox/program.ts';
 
 export type CaseAnswer = { readonly result: TaskResult } | { readonly error: EvaluationError };
 
-/** What a thread is asked, and what it answers, by kind. */
+/** Tasks of a thread, and its answers, by kind. */
 export interface Tasks extends PointTasks, TrialTasks {
   readonly case: { readonly task: CaseTask; readonly answer: CaseAnswer };
 }
@@ -36,7 +36,7 @@ async function answerCase(task: CaseTask): Promise<CaseAnswer> {
   }
 }
 
-/** What went wrong, in the words of an evaluation. */
+/** The error in the words of an evaluation. */
 function errorOf(error: unknown): EvaluationError {
   const message = error instanceof Error ? error.message : String(error);
   if (error instanceof PolicyError) {

@@ -87,7 +87,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
   if (core.opensLeft === 0 && hasSeat()) holdUp();
 }
 
-/** The next request; where no more may take blocks in this step, the first of those that have theirs. */
+/** The next request; where no more may take blocks in this step, the first request that has its blocks. */
 function nextWaiting<R extends ServingRequest>(core: SchedulerCore<R>): RequestState<R> | null {
   const { waiting, holders } = core;
   if (core.opensLeft > 0) return waiting.head() as RequestState<R> | null;

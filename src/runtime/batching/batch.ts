@@ -311,7 +311,7 @@ export class Batch {
   }
 }
 
-// What a step computes: a view on the batch that each `step` fills anew without garbage. Read it between `step` and
+// The work of a step: a view on the batch that each `step` fills anew without garbage. Read it between `step` and
 // `stepEnded`. Requests go in batch order:
 //
 //     for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) run(plan.sequence(seat), ...)
@@ -335,7 +335,7 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
   tokens = 0;
   /** Requests that compute tokens. */
   requests = 0;
-  /** Of these, requests that compute the token they sampled last. */
+  /** Requests among these that compute the token they sampled last. */
   decodes = 0;
   /** Tokens before that one, over all decodes. */
   decodeContextTokens = 0;
@@ -422,9 +422,9 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
   }
 }
 
-// What a computed step changed: one object that each `stepEnded` fills anew.
+// The changes of a computed step: one object that each `stepEnded` fills anew.
 
-/** What a step of a `Scheduler` came to: who has begun to decode and who has ended. */
+/** The result of a step of a `Scheduler`: requests that have begun to decode and that have ended. */
 export class StepOutcome<R extends ServingRequest = ServingRequest> {
   /**
    * Requests that sampled a token at the end of a prefill: their first one, or the first after a preemption.
@@ -432,9 +432,9 @@ export class StepOutcome<R extends ServingRequest = ServingRequest> {
   readonly started: R[] = [];
   /** Requests that ended, in batch order. */
   readonly finished: R[] = [];
-  /** By index in `finished`: why. */
+  /** Reason of each end, by index in `finished`. */
   readonly reasons: FinishReason[] = [];
-  /** By index in `finished`: tokens that the request generated. */
+  /** Tokens that the request generated, by index in `finished`. */
   readonly outputTokens: number[] = [];
 
   /** For the scheduler: forgets the last step. */

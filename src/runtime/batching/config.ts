@@ -117,10 +117,10 @@ export interface SchedulerConfig {
    */
   victimRule?: string;
   /**
-   * What a preempted request keeps. `recompute`, the default: its tokens; KV that is still cached when it comes back
-   * is used, the rest is computed again. `offload`: the same, and its blocks move to lower tiers at once to make room
-   * in HBM. `restart`: nothing; it generates its tokens again from the first, for callers that hand output over
-   * whole.
+   * The part of a preempted request that is kept. `recompute`, the default: its tokens; KV that is still cached when it
+   * comes back is used, the rest is computed again. `offload`: the same, and its blocks move to lower tiers at once to
+   * make room in HBM. `restart`: nothing; it generates its tokens again from the first, for callers that hand output
+   * over whole.
    */
   preemption?: string;
   /**
@@ -130,15 +130,15 @@ export interface SchedulerConfig {
    */
   publish?: string;
   /**
-   * What a request does while its found blocks come up from lower tiers. `awaited`, the default: it waits for all of
-   * them. `overlapped`: it computes from the front while blocks arrive from the back. The division ends soonest by
-   * the steps and loads measured so far; blocks that come too late are computed.
+   * Behaviour of a request while its found blocks come up from lower tiers. `awaited`, the default: it waits for all of
+   * them. `overlapped`: it computes from the front while blocks arrive from the back. The division ends soonest by the
+   * steps and loads measured so far; blocks that come too late are computed.
    */
   prefixLoads?: string;
   /**
-   * What a request does if another one of the batch is computing its next blocks, where blocks are published after
-   * their step. `awaited`, the default: it keeps its place in the queue, lets later requests pass, and finds the
-   * blocks once they are published. `computed`: it computes them as well.
+   * Behaviour of a request while another one of the batch computes its next blocks, where blocks are published after
+   * their step. `awaited`, the default: it keeps its place in the queue, lets later requests pass, and finds the blocks
+   * once they are published. `computed`: it computes them as well.
    */
   sharedPrefixes?: string;
 }

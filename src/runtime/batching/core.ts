@@ -249,7 +249,7 @@ export interface SchedulerNames<R extends ServingRequest> {
   sequenceOf(id: SequenceId): Sequence | undefined;
 }
 
-/** Of a request: its name, what its state is made with, and the id of its sequence, or 0. */
+/** A request as saved: its name, the inputs of its state, and the id of its sequence, or 0. */
 interface SavedRequest {
   readonly name: number;
   readonly number: number;

@@ -70,10 +70,10 @@ export interface KVPort {
   truncate(sequence: Sequence, from: number, nowUs: number): void;
   /** Ends the sequence; what it published stays cached. */
   release(sequence: Sequence, nowUs: number): void;
-  /** As `release`, and cancels loads that no other sequence waits for. */
+  /** Like `release`, and cancels loads that no other sequence waits for. */
   cancel(sequence: Sequence, nowUs: number): void;
   /**
-   * As `release`, for a running request that is preempted; counted. With `offload` its blocks move down to make room,
+   * Like `release`, for a running request that is preempted; counted. With `offload` its blocks move down to make room,
    * except blocks that other sequences hold.
    */
   preempt(sequence: Sequence, offload: boolean, nowUs: number): void;

@@ -20,7 +20,7 @@ export interface InTurn {
 interface OwnerLine<T> {
   /** Number of the owner's last turn, or of the moment in which it began to wait: the lowest goes next. */
   since: number;
-  /** By ticket; never empty. */
+  /** Requests by ticket; never empty. */
   readonly waiting: T[];
 }
 
@@ -47,7 +47,7 @@ export class OwnerTurns<T extends InTurn> {
     this.#size++;
   }
 
-  /** The request that is next among those that may go; undefined where none may. */
+  /** The next request that may go; undefined where no request may. */
   first(mayGo: (request: T) => boolean = () => true): T | undefined {
     let since = Number.POSITIVE_INFINITY;
     let first: T | undefined;

@@ -15,7 +15,7 @@ import { invariant } from '../errors.ts';
 import type { BlockKeys } from '../keys/keyChain.ts';
 import type { Sequence } from '../manager/sequence.ts';
 
-/** What a `Scheduler` must know of a request. */
+/** A request as a `Scheduler` must know it. */
 export interface ServingRequest {
   /** Unique among the requests that have not ended. */
   readonly id: string;

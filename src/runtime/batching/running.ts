@@ -159,7 +159,7 @@ export function isSteady<R extends ServingRequest>(core: SchedulerCore<R>): bool
   );
 }
 
-/** What `planRunning` and `admitWaiting` come to in the steady state. */
+/** The shortcut for `planRunning` and `admitWaiting` in the steady state. */
 export function planSteady<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { plan, batch } = core;
   core.left = core.config.maxBatchedTokens - batch.decodes;

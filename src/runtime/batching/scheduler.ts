@@ -43,7 +43,7 @@ export type AbortResult = 'ended' | 'endsWithStep' | 'unknown';
 export interface RequestProgress {
   /** Prompt and generated tokens. */
   readonly knownTokens: number;
-  /** Of these, tokens whose KV is in the request's blocks. */
+  /** Tokens among these whose KV is in the request's blocks. */
   readonly computedTokens: number;
   /** Times that it was preempted. */
   readonly preemptions: number;
@@ -141,9 +141,9 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * What `add` would refuse.
+   * Refuses what `add` would refuse.
    * @returns most tokens that the request may have
-   * @throws as `add`
+   * @throws like `add`
    */
   requireAddable(request: R): number {
     const { requests, port } = this.#core;

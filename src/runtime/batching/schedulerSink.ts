@@ -55,7 +55,7 @@ export type SchedulerDecision = (typeof SchedulerDecision)[keyof typeof Schedule
 export const schedulerDecisionNames: readonly CodeName<typeof SchedulerDecision>[] =
   codeNames(SchedulerDecision);
 
-/** What an added request brings beside those numbers. The keys must be copied to be kept. */
+/** The properties of an added request beside those numbers. The keys must be copied to be kept. */
 export interface AddedRequest {
   readonly id: string;
   readonly owner: number;

@@ -21,10 +21,10 @@ const OFTEN = 1;
 export class Arc implements EvictionPolicy {
   readonly #world: EvictionWorld;
   readonly #lists: readonly [RankedReplicas, RankedReplicas];
-  /** By content: the list of its replicas, and the last visit that used it; 0 for none yet. */
+  /** The list of a content's replicas, by content, and the last visit that used it; 0 for none yet. */
   readonly #list: Uint8Array;
   readonly #visit: Float64Array;
-  /** By replica, the list that it entered. */
+  /** The list that a replica entered, by replica. */
   readonly #entered: Uint8Array;
   readonly #ghosts: GhostKeys;
   /** Blocks that the first list should have, over all tiers. */

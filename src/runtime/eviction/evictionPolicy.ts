@@ -47,7 +47,7 @@ export interface Visit {
   readonly number: number;
   /** Blocks that the sequence asked for. */
   readonly blocks: number;
-  /** Of these, blocks that were found. */
+  /** Blocks of these that were found. */
   readonly matched: number;
 }
 
@@ -75,7 +75,7 @@ export interface EvictionPolicy extends Stateful {
    * give the same answer.
    */
   victim(tier: number): number;
-  /** As `victim`, among the replicas of one size class. */
+  /** Like `victim`, among the replicas of one size class. */
   victimOfClass(tier: number, sizeClass: number): number;
   /**
    * At most `count` replicas of the tier in the order in which they would go. A policy that cannot look ahead cheaply

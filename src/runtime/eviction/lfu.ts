@@ -9,7 +9,7 @@ import type { EvictionWorld } from './evictionPolicy.ts';
 import { RankedPolicy } from './rankedPolicy.ts';
 
 export class Lfu extends RankedPolicy {
-  /** By content: requests that used it. A replica keeps the rank with which it entered. */
+  /** Requests that used a content, by content. A replica keeps the rank with which it entered. */
   #uses: Float64Array;
   readonly #contents: number;
 

@@ -223,7 +223,7 @@ export class ChildCounts {
   readonly #children: Int32Array;
   /** Times that the content's row was given to another content. */
   readonly #turn: Uint32Array;
-  /** By replica: its content, the content that counts it (-1 for none), and that content's turn then. */
+  /** Content of each replica, the content that counts it (-1 for none), and that content's turn then. */
   readonly #content: Int32Array;
   readonly #parent: Int32Array;
   readonly #parentTurn: Uint32Array;

@@ -15,7 +15,7 @@ import { S3Fifo } from './s3Fifo.ts';
 
 const NO_PARAMETERS = 'The policy takes no parameters: leave it out.';
 
-/** What users may set of a policy: the default, which says the type, and bounds of a number. */
+/** A policy's parameter that users may set: the default, which says the type, and bounds of a number. */
 interface EvictionParameter {
   readonly default: string | number | boolean;
   readonly min?: number;

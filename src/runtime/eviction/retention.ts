@@ -27,7 +27,9 @@ const STAY_WEIGHT = 1 / 16;
 export class RetentionPolicy implements EvictionPolicy {
   readonly #world: EvictionWorld;
   readonly #policy: EvictionPolicy;
-  /** By content: uses since it is known, counted up to two. A content that others use too is not dropped. */
+  /**
+   * Uses of a content since it is known, by content, counted up to two. A content that others use too is not dropped.
+   */
   #uses: Uint8Array;
   /** Present from the first hint on. */
   #hints: Hints | null = null;
@@ -156,15 +158,15 @@ class Hints {
   /** Kept out of the policy's order, by due time; and in its order, by the time from which they go before others. */
   readonly kept: RankedReplicas;
   readonly dropped: RankedReplicas;
-  /** By replica. */
+  /** Columns by replica. */
   readonly content: Int32Array;
   readonly sizeClass: Uint8Array;
   readonly #enteredUs: Float64Array;
   readonly #dueUs: Float64Array;
-  /** By content. */
+  /** Columns by content. */
   readonly #priority: Int8Array;
   readonly #keepUntilUs: Float64Array;
-  /** By tier: bytes kept, mean time from entering to eviction (0 before any), the victim named last. */
+  /** Columns by tier: bytes kept, mean time from entering to eviction (0 before any), the victim named last. */
   readonly #keptBytes: Float64Array;
   readonly #stayUs: Float64Array;
   readonly #named: Int32Array;

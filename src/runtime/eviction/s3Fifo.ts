@@ -24,11 +24,11 @@ const MOST_USES = 3;
 export class S3Fifo implements EvictionPolicy {
   readonly #world: EvictionWorld;
   readonly #queues: readonly [RankedReplicas, RankedReplicas];
-  /** By content: uses after the first, up to three; whether its key was known; whether it is known now. */
+  /** Uses of a content after the first, up to three; whether its key was known; whether it is known now. */
   readonly #uses: Uint8Array;
   readonly #startsIn: Uint8Array;
   readonly #known: Uint8Array;
-  /** By replica: its content and size class, its queue, its place there, and the generation of its slot. */
+  /** Content and size class of a replica, its queue, its place there, and the generation of its slot. */
   readonly #content: Int32Array;
   readonly #sizeClass: Uint8Array;
   readonly #queue: Uint8Array;

@@ -14,7 +14,7 @@ import * as is from '../kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../options.ts';
 import { type KVLayout, requireKVLayout } from './layout.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Kinds of the arguments, by the names of parameters. */
 const inputs = {
   layout: is.fields({ valueDim: is.number(), version: is.number() }),
   box: is.fields({ layerStart: is.number(), layerEnd: is.number() }),
@@ -161,7 +161,7 @@ export function contains(outer: KVBox, inner: KVBox): boolean {
   );
 }
 
-/** What both boxes hold, or undefined. */
+/** The common part of both boxes, or undefined. */
 export function intersect(a: KVBox, b: KVBox): KVBox | undefined {
   const layerStart = Math.max(a.layerStart, b.layerStart);
   const layerEnd = Math.min(a.layerEnd, b.layerEnd);

@@ -22,7 +22,7 @@ export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1
 /** Element type of K and V. */
 export type KVDtype = keyof typeof dtypeBytes;
 
-/** What `kvLayout` takes: layers, heads, element type and the tokens of a block. */
+/** Input of `kvLayout`: layers, heads, element type and the tokens of a block. */
 export interface KVLayoutConfig {
   readonly layers: number;
   readonly kvHeads: number;
@@ -73,7 +73,7 @@ export const kvLayoutConfig: OptionTable<KVLayoutConfig> = optionTable(
   'TKV_CONFIG',
 );
 
-/** What `kvLayout` derives; a layout may be given as settings too. */
+/** Fields that `kvLayout` derives; a layout may be given as settings too. */
 export const derivedNames: readonly Exclude<keyof KVLayout, keyof KVLayoutConfig>[] = [
   ...(['version', 'order', 'bytesPerElement', 'rowBytes', 'valueRowBytes', 'kvStrideBytes'] as const),
   ...(['headStrideBytes', 'layerStrideBytes', 'tokenBytes', 'blockBytes'] as const),
@@ -158,7 +158,9 @@ export function requirePairedLayout(layout: KVLayout, what: string, field = 'lay
   );
 }
 
-/** What `kvLayout` made. @throws TKV_CONFIG for anything else, such as the plain settings of a layout */
+/**
+ * Checks that `kvLayout` made the value. @throws TKV_CONFIG for anything else, such as the plain settings of a layout
+ */
 export function requireKVLayout(layout: KVLayout, field = 'layout'): KVLayout {
   checkInputs({ field }, { field: is.optional(is.text()) });
   const remedy = 'Pass what kvLayout({ ... }) gives.';

@@ -244,7 +244,7 @@ export function blake2s(
   return blake2sOf(data, digestLength, key);
 }
 
-/** As `blake2s`, for calls a block: checking the shapes takes a third of the time of hashing a name. */
+/** Like `blake2s`, for calls a block: checking the shapes takes a third of the time of hashing a name. */
 export function blake2sOf(
   data: Uint8Array,
   digestLength: number = digestBytesMax,

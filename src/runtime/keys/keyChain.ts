@@ -137,7 +137,7 @@ export class KeyChain implements KeySource {
     for (let i = 0; i < wordsPerKey; i++) out[at + i] = this.#key[i];
   }
 
-  /** As `hashPartial`, for a tail that is about to be stored: its listener is told. */
+  /** Like `hashPartial`, for a tail that is about to be stored: its listener is told. */
   hashTail(tokens: KeyElements, block: number, count: number, keys: BlockKeys, out: Uint32Array): void {
     this.hashPartial(tokens, block, count, keys, out);
     this.#onTail?.(keys, out, block, count, tokens);
@@ -340,7 +340,7 @@ export class CanonicalWriter {
 // The program that embeds tierkv gives secret and tenant, from an authenticated context and never from a request's
 // body. The secret is not kept: each namespace has a key of its own, derived from it by keyed BLAKE2s.
 
-/** What gives keys their meaning beside the tokens: secret, tenant, epoch, model and layout. */
+/** The parts that give keys their meaning beside the tokens: secret, tenant, epoch, model and layout. */
 export interface KeyNamespace {
   /** 16 to 32 random bytes. Without them keys can be neither predicted nor made to collide. */
   readonly secretKey: Uint8Array;
@@ -355,7 +355,7 @@ export interface KeyNamespace {
   readonly unit?: UnitSpec;
   /** Which of the units side by side over one token range: 0 for BLOCK and TOKEN. */
   readonly unitInRange?: number;
-  /** What else determines the bytes, by name: adapter, rope scaling, quantization scales. */
+  /** Other settings that determine the bytes, by name: adapter, rope scaling, quantization scales. */
   readonly extras?: Readonly<Record<string, string>>;
 }
 

@@ -76,7 +76,7 @@ export interface DecisionSink {
   scheduler?(head: SchedulerHead, nowUs: number): SchedulerSink;
 }
 
-/** What a scheduler on the manager is made from. */
+/** Configuration of a scheduler on the manager, as the log keeps it. */
 export interface SchedulerHead extends ResolvedSchedulerConfig {
   readonly blockTokens: number;
   readonly sizeClass: number;

@@ -426,7 +426,7 @@ export function saveContent(core: Core, content: number, tier: number, replaces:
   if (core.claims[tier].size > 0 || core.pools[tier].freeSlots(sizeClass) === 0) return 'busy';
   const row = createDemotion(core, content, source, tier, JobPriority.SAVE);
   if (row === -1) return 'busy';
-  // What replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
+  // A copy that replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
   if (room === 'replacing') core.setJobResident(row, 0);
   claim(core, row);
   return 'started';

@@ -1,7 +1,6 @@
 /**
- * What a manager is built from, checked field by field. Sizes are in bytes; a tier's capacity is what it may
- * hold when nothing moves, its landing room is room beside it for blocks in flight, so that a full tier can
- * still take a load.
+ * Configuration of a manager, checked field by field. Sizes are in bytes; a tier's capacity is what it may hold when
+ * nothing moves, its landing room is room beside it for blocks in flight, so that a full tier can still take a load.
  */
 
 import { configError, described, requireInteger } from '../errors.ts';
@@ -23,7 +22,7 @@ import {
 
 /** Size and policies of one tier of a manager. */
 export interface TierSize {
-  /** What the tier may hold at rest. At least one page. */
+  /** Bytes that the tier may hold at rest. At least one page. */
   capacityBytes: number;
   /** Room for blocks in flight on top of that. Default 0. */
   landingBytes?: number;
@@ -46,10 +45,10 @@ const tierSizes = optionTable(
   'TKV_CONFIG',
 );
 
-/** What each tier may hold, by its name. The fastest of the named tiers is the top tier. */
+/** Size of each tier, by its name. The fastest of the named tiers is the top tier. */
 type TierSizes = { [name in TierName]?: TierSize };
 
-/** What a manager is made from: the tiers with their sizes, the units, and the policies by name. */
+/** Configuration of a manager: the tiers with their sizes, the units, and the policies by name. */
 export interface ManagerConfig extends TierSizes {
   /** Bytes of a unit, by size class. Class 0 is the whole block. */
   unitBytes: readonly number[];
@@ -62,8 +61,8 @@ export interface ManagerConfig extends TierSizes {
   /** An owner that stands for several, who must not see each other's bytes. Default: none. */
   sharedOwner?: number;
   /**
-   * What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it
-   * (exclusive). Default keep.
+   * Treatment of the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it (exclusive). Default
+   * keep.
    */
   lowerCopy?: 'keep' | 'move';
   /**
@@ -139,7 +138,7 @@ export interface ResolvedConfig {
   readonly unitBytes: readonly number[];
   readonly moveOnReload: boolean;
   readonly refuseWhenFull: boolean;
-  /** By tier; the last has no tier below, and what it says is not used. */
+  /** Offload policies by tier; the last has no tier below, and its own is not used. */
   readonly offload: readonly ResolvedOffload[];
   readonly leavingShare: number;
   readonly transferDeadlineUs: number;

@@ -37,13 +37,13 @@ export class Core {
   readonly replicas: ReplicaTable;
   readonly contents: ContentTable;
   readonly policy: RetentionPolicy;
-  /** By tier, null where every page holds one slot of the only size class. */
+  /** Census of each tier's pages; null where every page holds one slot of the only size class. */
   readonly census: readonly (PageCensus | null)[];
   readonly jobs: JobTable;
   readonly deadlines: Deadlines;
   readonly deferred: DeferredWork = new DeferredWork();
   readonly waiters: WaiterTable = new WaiterTable();
-  /** By tier, 1 where blocks that become evictable are copied down at once. */
+  /** 1 where blocks that become evictable are copied down at once, by tier. */
   readonly copiesEagerly: Uint8Array;
   /** Jobs that wait for a slot, by tier, in order of claim. */
   readonly claims: readonly JobQueue[];
@@ -63,9 +63,9 @@ export class Core {
   visits = 0;
   /** Bytes that count against a tier's capacity, replicas and jobs on their way in. */
   readonly residentBytes: Float64Array;
-  /** Of these, bytes that can be evicted now. */
+  /** Bytes of these that can be evicted now. */
   readonly cachedBytes: Float64Array;
-  /** Of these, bytes of replicas that sequences hold. */
+  /** Bytes of these whose replicas sequences hold. */
   readonly heldBytes: Float64Array;
   /** Bytes of replicas that are on their way down and keep their slot until they have arrived. */
   readonly leavingBytes: Float64Array;
@@ -74,11 +74,11 @@ export class Core {
   readonly capacityBytes: Float64Array;
   /** Null while no owner has a quota. */
   quotas: OwnerQuotas | null = null;
-  /** By tier: how long its blocks take on their way down. */
+  /** Time that a tier's blocks take on their way down, by tier. */
   readonly paces: readonly Pace[];
-  /** By tier: how long loads from there to HBM take. The entry of HBM itself is unused. */
+  /** Time that loads from a tier to HBM take, by tier. The entry of HBM itself is unused. */
   readonly links: readonly LinkPace[];
-  /** By tier, null where writes are not bounded. */
+  /** Write budgets by tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
   readonly openings: Openings;
@@ -522,9 +522,9 @@ class DeferredWork {
   readonly ended: JobQueue = new JobQueue();
   /** Replicas of HBM whose bytes were found wrong while sequences read them. */
   readonly wrong: number[] = [];
-  /** By tier that copies eagerly: replicas that became evictable. */
+  /** Replicas that became evictable, by tier that copies eagerly. */
   readonly fresh: number[][] = [];
-  /** By tier that copies eagerly: replicas whose copy failed. They are fresh again once a copy has arrived. */
+  /** Replicas whose copy failed, by tier that copies eagerly. They are fresh again once a copy has arrived. */
   readonly unsent: Set<number>[] = [];
   /** Bit t: slots of tier t came free. */
   freed = 0;
@@ -562,9 +562,9 @@ class DeferredWork {
 }
 
 /**
- * What the manager tells its driver, at the end of the call in which it came about. A listener may call the
- * manager again, except from `stored`, `removed` and `used`, which come in the middle of a call. The log has
- * no news, only the calls that a listener makes because of them.
+ * News of the manager for its driver, at the end of the call in which they came about. A listener may call the manager
+ * again, except from `stored`, `removed` and `used`, which come in the middle of a call. The log has no news, only the
+ * calls that a listener makes because of them.
  */
 export interface ManagerListener {
   /** Jobs wait to be taken by `nextJob`. */

@@ -1,6 +1,6 @@
 /**
- * What has happened so far, in blocks unless it says bytes. The manager counts, reports and metrics read. At
- * least one test moves each counter.
+ * Counts of all that has happened so far, in blocks unless a name says bytes. The manager counts, reports and metrics
+ * read. At least one test moves each counter.
  */
 
 export class Counters {

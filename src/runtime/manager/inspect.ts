@@ -25,7 +25,7 @@ import {
 } from './lookup.ts';
 import { requireOwn, type Sequence, type SequenceId } from './sequence.ts';
 
-/** What can be asked of a tier's slots and pages. */
+/** The part of a tier's slots and pages that can be read. */
 type PoolView = Pick<
   SlotPool,
   'shape' | 'takenSlots' | 'uncutPages' | 'pageOf' | 'takenOn' | 'freeOnCutPages' | 'pageToTake'
@@ -131,7 +131,7 @@ export class ManagerInspect {
     return this.#core.config.tiers.map((tier) => tier.tier);
   }
 
-  /** What has happened so far. */
+  /** Counts of all that has happened so far. */
   get counters(): Readonly<Counters> {
     return this.#core.counters;
   }
@@ -200,7 +200,7 @@ export class ManagerInspect {
     return this.#core.jobs.count;
   }
 
-  /** Of these, jobs past their deadline: they may never end, and keep their slots until they do. */
+  /** Jobs among these past their deadline: they may never end, and keep their slots until they do. */
   get jobsOverdue(): number {
     return this.#core.jobs.overdueCount;
   }

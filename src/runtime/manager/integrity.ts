@@ -12,8 +12,8 @@ import type { Core } from './core.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**
- * What loads and demotions read is READY or leaving; a copy may also be taken of a block that is written or
- * sealed.
+ * States from which blocks may be read. Loads and demotions read a block that is READY or leaving; a copy may also be
+ * taken of a block that is written or sealed.
  */
 const mayBeRead: ReadonlySet<ReplicaState> = new Set([
   ReplicaState.READY,

@@ -223,7 +223,7 @@ function linkOf({ jobs, replicas, links }: Core, row: number): LinkPace | undefi
   return isLoad ? links[replicas.tierOf(jobs.source[row])] : undefined;
 }
 
-// What an observer is told of a job.
+// Tells an observer of a job.
 
 function tellIssued(core: Core, observer: ManagerObserver, row: number): void {
   observer.issued?.(row, sourceTier(core, row), core.jobs.targetTier[row], bytesOf(core, row));
@@ -253,8 +253,8 @@ function bytesOf(core: Core, row: number): number {
   return core.unitBytes(core.jobs.sizeClass[row]);
 }
 
-// What an entry of a block table holds: the content that it names, the replica that it pins and the job that it
-// waits for; how each is taken up and let go. A replica or job without a holder is cached, moves on or ends.
+// Entries of a block table: the content that one names, the replica that it pins and the job that it waits for; how
+// each is taken up and let go. A replica or job without a holder is cached, moves on or ends.
 
 /**
  * An entry keeps its content alive, so that the number still means the same content when the entry is

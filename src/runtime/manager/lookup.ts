@@ -1,4 +1,4 @@
-/** What is cached of a chain of keys: found without changing or counting anything. */
+/** The cached part of a chain of keys: found without changing or counting anything. */
 
 import { described, requireInteger, TierKVError } from '../errors.ts';
 
@@ -24,15 +24,14 @@ import { Entry, type Sequence } from './sequence.ts';
 export interface Match {
   /** Leading blocks that are ready or on their way, in any tier. */
   readonly blocks: number;
-  /** Of these, by tier position (0 = HBM). */
+  /** Matched blocks by tier position (0 = HBM). */
   readonly byTier: readonly number[];
-  /** Of these, not ready yet: a job is bringing them. */
+  /** Matched blocks that are not ready yet: a job is bringing them. */
   readonly pending: number;
 }
 
 /**
- * What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a
- * block.
+ * Finds what a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a block.
  */
 export function lookup(core: Core, keys: Uint32Array, count: number): Match {
   const byTier = new Array<number>(core.tiers).fill(0);
@@ -120,8 +119,8 @@ function walkLength(core: Core, keys: Uint32Array, first: number, count: number)
 const SEAL_BYTES_PER_S = 1e12;
 
 /**
- * Of the blocks [from, to) that are below HBM or on their way. Where they lie in several tiers, one is loaded
- * behind the other: the bandwidth is the bandwidth of the mixture.
+ * Estimates the load of the blocks [from, to) that are below HBM or on their way. Where they lie in several tiers, one
+ * is loaded behind the other: the bandwidth is the bandwidth of the mixture.
  * @returns undefined when all of them are in HBM
  */
 export function loadEstimate(
@@ -172,15 +171,15 @@ function tierItComesFrom(core: Core, sequence: Sequence, i: number): number {
 /** How full a tier is, in bytes. */
 export interface TierUsage {
   readonly tier: Tier;
-  /** What it may hold at rest. */
+  /** Bytes that it may hold at rest. */
   readonly capacityBytes: number;
   /** That and its landing room: all that its slots hold. */
   readonly sizeBytes: number;
   /** Bytes that count against the capacity: held, cached, or on their way in. */
   readonly residentBytes: number;
-  /** Of these, bytes that sequences hold. */
+  /** Bytes of these that sequences hold. */
   readonly heldBytes: number;
-  /** Of these, bytes that can be evicted now. */
+  /** Bytes of these that can be evicted now. */
   readonly cachedBytes: number;
   /** Bytes of blocks that were evicted and keep their slots until they have arrived below. */
   readonly leavingBytes: number;
@@ -217,7 +216,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
   };
 }
 
-// What a lower tier has not of the tiers above it.
+// Blocks of the tiers above that a lower tier lacks.
 
 /** See `ManagerInspect.unsaved`. */
 export function unsavedKeys(core: Core, tier: number): Uint32Array {
@@ -319,7 +318,7 @@ export function describeRoute({ jobs, contents, replicas, config }: Core, row: n
   into.leaves = jobs.leaving[row] === 1;
 }
 
-/** What a copy brings is not sealed: it has no key and no digest. */
+/** Names of a copied block, which is not sealed: it has no key and no digest. */
 const unnamed = { key: new Uint32Array(4), digest: { lo: 0, hi: 0 } };
 
 function namesOf(

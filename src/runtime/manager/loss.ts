@@ -164,7 +164,7 @@ export interface AdoptedBlock extends NamedBlock {
   readonly generation: number;
 }
 
-/** What a store that outlives this process knows of a block beside its place. */
+/** A block as a store that outlives this process knows it, without its place. */
 export interface NamedBlock {
   readonly sizeClass: number;
   /** The content's key: four words. */
@@ -257,7 +257,7 @@ function parentOf(core: Core, { parent, sizeClass, tokens }: NamedBlock): number
 
 const HAS_PARENT = 1;
 
-/** What the decision log keeps of a block besides its place. */
+/** A block's words in the decision log, without its place. */
 export function adoptionWords({ key, parent, digest, tokens }: NamedBlock): Uint32Array {
   const words = new Uint32Array(12);
   words.set(key);

@@ -114,7 +114,7 @@ interface TableWish {
  */
 export class KVManager {
   readonly config: ResolvedConfig;
-  /** What it holds, where that lies and how full the tiers are. */
+  /** Looks at what the manager holds, where that lies and how full the tiers are. */
   readonly inspect: ManagerInspect;
   readonly #core: Core;
   /** Contents of the leading blocks that the last match found. */
@@ -131,8 +131,7 @@ export class KVManager {
   // Lookups by key. They change and count nothing.
 
   /**
-   * What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a
-   * block.
+   * Finds what a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a block.
    */
   lookup(keys: Uint32Array, count: number): Match {
     requireKeys(keys, count);
@@ -235,7 +234,10 @@ export class KVManager {
     return (units - this.#heldAlready(found)) * this.#core.unitBytes(sizeClass);
   }
 
-  /** Of the blocks just matched, those in HBM that sequences hold anyway. @param given up by the one that holds them */
+  /**
+   * Counts the blocks just matched that are in HBM and that sequences hold anyway.
+   * @param given up by the one that holds them
+   */
   #heldAlready(matched: number, given?: ReadonlySet<number>): number {
     const core = this.#core;
     let held = 0;
@@ -316,8 +318,7 @@ export class KVManager {
   }
 
   /**
-   * As `open`, if a table of `units` units of the size class would then fit HBM beside what cannot be
-   * evicted.
+   * Like `open`, if a table of `units` units of the size class would then fit HBM beside what cannot be evicted.
    * @returns null, with nothing changed, when it would not
    */
   openIfFits(
@@ -333,9 +334,9 @@ export class KVManager {
   }
 
   /**
-   * As `openIfFits`, and takes the room in the same call: loads of what lower tiers hold begin, and the blocks
-   * behind the matched ones are opened up to `units`. Where the loads find no room after all, the table is as
-   * `openIfFits` gives it, and `load` and `allocate` try again.
+   * Like `openIfFits`, and takes the room in the same call: loads of what lower tiers hold begin, and the blocks behind
+   * the matched ones are opened up to `units`. Where the loads find no room after all, the table is as `openIfFits`
+   * gives it, and `load` and `allocate` try again.
    * @returns null, with nothing changed, when the table would not fit
    */
   admit(
@@ -412,7 +413,7 @@ export class KVManager {
     return this.#load(sequence, from, to, false);
   }
 
-  /** As `load` of [from, to), the last block first: the caller computes the first ones meanwhile. */
+  /** Like `load` of [from, to), the last block first: the caller computes the first ones meanwhile. */
   loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
     const core = this.#core;
     this.#live(sequence);
@@ -626,8 +627,8 @@ export class KVManager {
   }
 
   /**
-   * As `releaseRange` up to the table's end, and the table is then `length` blocks long: for tokens that are
-   * taken back. Loads without another waiter are cancelled.
+   * Like `releaseRange` up to the table's end, and the table is then `length` blocks long: for tokens that are taken
+   * back. Loads without another waiter are cancelled.
    */
   truncate(sequence: Sequence, length: number, nowUs: number): void {
     const core = this.#core;
@@ -666,8 +667,8 @@ export class KVManager {
   }
 
   /**
-   * As `preempt`, and its room comes free at once: its blocks without another holder are sent to the tier
-   * below, where one takes them. Blocks that were not sealed are gone.
+   * Like `preempt`, and its room comes free at once: its blocks without another holder are sent to the tier below,
+   * where one takes them. Blocks that were not sealed are gone.
    */
   demote(sequence: Sequence, nowUs: number): void {
     const core = this.#core;
@@ -821,7 +822,7 @@ export class KVManager {
     return this.#core.outbox.shift();
   }
 
-  /** What a job asks of the driver. */
+  /** Describes a job to the driver. */
   transfer(job: JobId): Transfer {
     return describeTransfer(this.#core, this.#core.jobs.rowOf(job));
   }
@@ -922,7 +923,7 @@ export class KVManager {
     };
   }
 
-  /** What owners of open blocks were told to write: the rule by which blocks are sealed. */
+  /** Record of the open blocks that owners were told to write: the rule by which blocks are sealed. */
   get openings(): Openings {
     return this.#core.openings;
   }

@@ -1,7 +1,7 @@
 /**
- * What can be watched of a manager: each place where a block or a job changes, as plain numbers. An observer decides
- * nothing and enters no log, so a manager decides alike with one and without. Its calls come in the middle of the
- * manager's own: it may read, and makes no call that is an input. A tier is its position, 0 the fastest.
+ * Events of a manager that can be watched: each place where a block or a job changes, as plain numbers. An observer
+ * decides nothing and enters no log, so a manager decides alike with one and without. Its calls come in the middle of
+ * the manager's own: it may read, and makes no call that is an input. A tier is its position, 0 the fastest.
  */
 
 import type { InputOp } from '../log/decisionSink.ts';
@@ -37,9 +37,9 @@ export interface ManagerObserver {
   unpublished?(replica: number, content: number, tier: number): void;
   /** The eviction policy chose the replica; `demoted` or `dropped` follows where the tier had its last copy. */
   evicted?(replica: number, content: number, tier: number): void;
-  /** What was evicted is on its way to a lower tier. */
+  /** An evicted block is on its way to a lower tier. */
   demoted?(content: number, tier: number, lower: number): void;
-  /** What was evicted is gone from the cache. */
+  /** An evicted block is gone from the cache. */
   dropped?(content: number, tier: number): void;
   /** No tier has the content and no job brings it: its number may name another one from now on. */
   forgotten?(content: number): void;

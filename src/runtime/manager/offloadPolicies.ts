@@ -19,12 +19,12 @@ import type { StateVisitor } from '../snapshot.ts';
 import type { JobId, JobTable } from '../tables/jobTable.ts';
 import { JobQueue } from '../tier/driver.ts';
 
-/** What a configuration names: the policy and its parameters, as plain data. */
+/** A policy as a configuration names it, with its parameters as plain data. */
 export interface OffloadChoice {
   readonly policy: string;
-  /** Of `threshold` and `intent`: the share of the tier, 0 to 1, above which they act. Default 0.9. */
+  /** For `threshold` and `intent`: the share of the tier, 0 to 1, above which they act. Default 0.9. */
   readonly share?: number;
-  /** Of `intent`: how many blocks ahead of their eviction are copied. Default 64. */
+  /** For `intent`: how many blocks ahead of their eviction are copied. Default 64. */
   readonly ahead?: number;
 }
 

@@ -18,7 +18,7 @@ import { ReplicaState, type ReplicaTable } from '../tables/replicaTable.ts';
 import { TOP } from '../tier/tier.ts';
 import { Entry, requireOwn, type Sequence } from './sequence.ts';
 
-/** What holds the bytes of the top tier. */
+/** The holder of the bytes of the top tier. */
 export interface TopTier {
   /** Whether it can be written to: false from the loss of a device to the next one. */
   readonly present: boolean;
@@ -44,13 +44,13 @@ export class Openings {
   readonly #replicas: ReplicaTable;
   readonly #sizeClassOf: (replica: number) => number;
   #top: TopTier | null = null;
-  /** By slot of the top tier: tokens that the owner of the open block was told to write, 0 before it was told. */
+  /** Tokens that the owner of an open block was told to write, by slot of the top tier; 0 before it was told. */
   #tokens: Uint32Array = new Uint32Array(0);
-  /** By slot: errors that the tier had reported when the owner was told. */
+  /** Errors that the tier had reported when the owner was told, by slot. */
   #errors: Float64Array = new Float64Array(0);
-  /** By slot: 1 where the owner failed to write the block, as far as that is known. */
+  /** 1 where the owner failed to write the block, as far as that is known; by slot. */
   #spoiled: Uint8Array = new Uint8Array(0);
-  /** By row of the job that copies. */
+  /** Copied blocks by row of the job that copies. */
   readonly #copies: Map<number, CopiedBlock> = new Map();
   /** Slots that were opened in this call and are to be wiped at its end. */
   #foreign: WipedSlot[] = [];
@@ -72,7 +72,7 @@ export class Openings {
     this.#spoiled = new Uint8Array(slots);
   }
 
-  // What owners are told, and what they wrote.
+  // Blocks that owners were told of, and that they wrote.
 
   /**
    * The owner learns now that the blocks [from, to) that are open are to be written. What it was told of a block before
@@ -99,7 +99,7 @@ export class Openings {
     this.tell(sequence, from, to, blockTokens, tokens);
   }
 
-  /** Of the open blocks [from, to), tokens from `tokens` of each block on are taken back: others may come there. */
+  /** Takes back tokens of the open blocks [from, to), from `tokens` of each block on: others may come there. */
   takeBack(sequence: Sequence, from: number, to: number, tokens = 0): void {
     requireOwn(sequence, this.#home);
     if (this.#top === null) return;
@@ -118,7 +118,7 @@ export class Openings {
     }
   }
 
-  // What may be sealed.
+  // Rules of sealing.
 
   /** Whether the owner of the open block has written `tokens` tokens of it, as far as it and the device say. */
   maySeal(sequence: Sequence, i: number, tokens: number): boolean {
@@ -179,7 +179,7 @@ export class Openings {
     return this.#tokens[slot] > 0 && this.#errors[slot] !== top.errors.count;
   }
 
-  // What the manager tells of openings and copies.
+  // News of openings and copies from the manager.
 
   /** The replica, in the top tier, is open now: its owner was not told of it yet. */
   opened(replica: number): void {

@@ -26,17 +26,17 @@ export class OwnerQuotas {
   readonly #tiers: number;
   readonly #owners: number;
   readonly #ownedBytes: Float64Array;
-  /** By owner, then tier; `NONE` for owners that have none. */
+  /** Quotas by owner, then tier; `NONE` for owners without one. */
   readonly #quotaBytes: Float64Array;
   readonly #cachedBytes: Float64Array;
-  /** Of the cached bytes, the part that may not be evicted for other owners. */
+  /** Cached bytes that may not be evicted for other owners. */
   readonly #protectedBytes: Float64Array;
   readonly #protectedIn: Float64Array;
   /** Cached replicas, by owner and tier. */
   readonly #cached: IntrusiveLists;
   /** Owners with cached blocks that others may have evicted: list `tier` beyond a quota, then without one. */
   readonly #payers: IntrusiveLists;
-  /** By owner, then tier, while listed: 1 in the first of these lists. */
+  /** 1 in the first of these lists, by owner, then tier, while listed. */
   readonly #isOver: Uint8Array;
 
   constructor({ tiers, owners, replicas, ownedBytes }: OwnedTiers) {
@@ -58,7 +58,7 @@ export class OwnerQuotas {
     return bytes === NONE ? null : bytes;
   }
 
-  /** Of all owners but this one. */
+  /** Quotas of all owners but this one, in bytes. */
   quotasOfOthers(owner: number, tier: number): number {
     let sum = 0;
     for (let other = 0; other < this.#owners; other++) {
@@ -165,7 +165,7 @@ export class OwnerQuotas {
     return first === -1 ? -1 : this.#cached.oldest(first);
   }
 
-  /** Of an owner's cached replicas in a tier, the one that was let go first and that no hint keeps. */
+  /** An owner's cached replica in a tier that was let go first and that no hint keeps. */
   #notKept(place: number, isKept: (replica: number) => boolean): number | undefined {
     for (let replica = this.#cached.oldest(place); replica !== -1; replica = this.#cached.newer(replica)) {
       if (!isKept(replica)) return replica;

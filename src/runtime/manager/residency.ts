@@ -1,11 +1,11 @@
 /**
- * What stays in a tier. A tier never holds more than its capacity at rest: code that adds to a tier calls
- * `makeRoom`, which evicts the replicas that the eviction policy names. An evicted block moves to the next
- * lower tier that takes it, if that has no copy yet; where none takes it, it is dropped. What cannot be
- * evicted yet (arriving, or held) is evicted as soon as it can.
+ * Residency of blocks in a tier. A tier never holds more than its capacity at rest: code that adds to a tier calls
+ * `makeRoom`, which evicts the replicas that the eviction policy names. An evicted block moves to the next lower tier
+ * that takes it, if that has no copy yet; where none takes it, it is dropped. Blocks that cannot be evicted yet
+ * (arriving, or held) are evicted as soon as they can be.
  *
- * A quota and a hint bind every mover, not evictions alone: what is kept (`isKept`) leaves its tier for the needs of its own
- * owner, and for nothing that no one asked for. Each step below that moves blocks down asks here.
+ * A quota and a hint bind every mover, not evictions alone: a kept block (`isKept`) leaves its tier for the needs of
+ * its own owner, and for nothing that no one asked for. Each step below that moves blocks down asks here.
  */
 
 import { configError } from '../errors.ts';
@@ -349,7 +349,7 @@ function quotasOfWhatIsCached(core: Core): OwnerQuotas {
   return quotas;
 }
 
-// What the tiers' offload policies (offloadPolicies.ts) come to after blocks were let go.
+// Offload policies of the tiers (offloadPolicies.ts) at work, after blocks were let go.
 
 /** After blocks were let go: each tier with a tier below does what its policy says. */
 export function offload(core: Core): void {

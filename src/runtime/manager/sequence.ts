@@ -37,7 +37,7 @@ export class Sequence {
   readonly matched: number;
   /** Whose room its blocks take. */
   readonly owner: number;
-  /** As the eviction policy counts uses. */
+  /** The use as the eviction policy counts it. */
   readonly visit: Visit;
   /**
    * Replica that the entry holds: in HBM from OPEN on, in a lower tier while MATCHED or LOADING; -1 for none.
@@ -165,10 +165,10 @@ export function requireOwn(sequence: Sequence, home: object): void {
   });
 }
 
-// What a block table accepts. A `LoadedBlock` exists only for a block that is READY, an `OpenBlock` only for
-// one that its own sequence writes, and a `SealingBlock` only for one that it has just written: so attending
-// over a block that has not arrived, or was not verified, does not type-check. A handle names (slot,
-// generation); it is good until its sequence releases the block.
+// Handles that a block table accepts. A `LoadedBlock` exists only for a block that is READY, an `OpenBlock` only for
+// one that its own sequence writes, and a `SealingBlock` only for one that it has just written: so attending over a
+// block that has not arrived, or was not verified, does not type-check. A handle names (slot, generation); it is good
+// until its sequence releases the block.
 
 class BlockHandle {
   readonly slot: number;
@@ -182,7 +182,7 @@ class BlockHandle {
   }
 }
 
-/** What may be read by the sequence that asks for it. */
+/** A block that the asking sequence may read. */
 export type ReadableBlock = LoadedBlock | OpenBlock | SealingBlock;
 
 /** May be read. Only the manager makes one. */
@@ -269,7 +269,7 @@ export function newArrays(size: number): TableArrays {
   };
 }
 
-/** What a sequence has that has ended. */
+/** The arrays of a sequence that has ended. */
 const noArrays: TableArrays = newArrays(0);
 
 export class SpareArrays {

@@ -186,7 +186,7 @@ export function nextPart(
   return partOf(prefix, computedTokens, compute, load);
 }
 
-/** As `nextPart`, for schedulers: each step asks for each request. */
+/** Like `nextPart`, for schedulers: each step asks for each request. */
 export function partOf(
   prefix: FoundPrefix,
   computedTokens: number,

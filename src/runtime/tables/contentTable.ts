@@ -1,8 +1,8 @@
 /**
- * What blocks *are*, wherever their copies lie: one row a content, with its key, digest, parent, the chain of its
+ * The identity of blocks, wherever their copies lie: one row a content, with its key, digest, parent, the chain of its
  * replicas and the chain of jobs that bring it into further tiers. A content exists while a replica, a job, a
- * sequence's block table or a child's row names it; it is in the prefix index for exactly as long. tableMemory.ts
- * says what -1 and 0 mean. How often contents are used is counted below.
+ * sequence's block table or a child's row names it; it is in the prefix index for exactly as long. tableMemory.ts says
+ * what -1 and 0 mean. How often contents are used is counted below.
  */
 
 import type { Digest } from '../digest.ts';
@@ -334,7 +334,7 @@ export interface UseRates {
   readonly youthUs: number;
 }
 
-/** What was seen of a block's uses. Times are microseconds of the manager. */
+/** Uses of a block as they were seen. Times are microseconds of the manager. */
 export interface UseHistory {
   readonly uses: number;
   readonly firstUseUs: number;

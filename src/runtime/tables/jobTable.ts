@@ -27,7 +27,7 @@ export type JobKind = (typeof JobKind)[keyof typeof JobKind];
 export const JobState = { NONE: 0, WAITING: 1, ISSUED: 2, DETACHED: 3, ENDED: 4 } as const;
 export type JobState = (typeof JobState)[keyof typeof JobState];
 
-/** What a job is for, most urgent first. */
+/** Purposes of jobs, most urgent first. */
 export const JobPriority = {
   DEMAND_LOAD: 0,
   /** A copy that a caller waits for to be durable: the store reads it back before it says that it has it. */
@@ -297,7 +297,7 @@ export class JobTable {
 
 // A job as a driver sees it: from where to where, which bytes, and their key and digest.
 
-/** What a driver without bytes asks of a job; one object for any number of them. */
+/** A job as a driver without bytes needs it; one object for any number of them. */
 export interface JobRoute {
   /** Null for a seal, whose block lies where it is. */
   from: Tier | null;
@@ -321,7 +321,7 @@ export interface Transfer {
   readonly kind: 'move' | 'copy' | 'seal';
   readonly source: Place | null;
   readonly target: Place;
-  /** Of a copy: its source is a block that a sequence still writes. */
+  /** For a copy: its source is a block that a sequence still writes. */
   readonly unsealed?: boolean | undefined;
   readonly sizeClass: number;
   readonly bytes: number;
@@ -330,7 +330,7 @@ export interface Transfer {
   /** Key of the block before it in its chain; zeros for the first, absent where it is not known. */
   readonly parent?: Uint32Array | undefined;
   readonly tokens?: number | undefined;
-  /** What a move must bring. */
+  /** Digest of the bytes that a move must bring. */
   readonly digest: Digest;
   readonly priority: JobPriority;
   readonly deadlineUs: number;

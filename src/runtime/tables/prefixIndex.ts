@@ -203,15 +203,14 @@ export class PrefixSearch {
   readonly #open: Int32Array = scratch[0];
   readonly #narrowing: Int32Array = scratch[1];
   /**
-   * By chain: its first key, in words; block `present` may be in the index, block `absent` is not. Blocks count from
-   * 1.
+   * First key of each chain, in words; block `present` may be in the index, block `absent` is not. Blocks count from 1.
    */
   readonly #start: Int32Array = scratch[2];
   readonly #present: Int32Array = scratch[3];
   readonly #absent: Int32Array = scratch[4];
   /**
-   * By place in a list of chains, what one pass leaves to the next: the key, its hash, the slot, and the content
-   * whose key it may be.
+   * One pass leaves these to the next, by place in a list of chains: the key, its hash, the slot, and the content whose
+   * key it may be.
    */
   readonly #at: Int32Array = scratch[5];
   readonly #hash: Int32Array = scratch[6];

@@ -16,7 +16,7 @@ const UNCUT = 255;
 
 export class SlotPool {
   readonly shape: PoolShape;
-  /** By slot, up to the highest one that `reach` was called for. */
+  /** Generations by slot, up to the highest one that `reach` was called for. */
   generation: Uint32Array;
   #pageClass: Uint8Array;
   #pageTaken: Uint16Array;

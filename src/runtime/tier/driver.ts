@@ -73,7 +73,7 @@ export function issuedJobs(transfers: readonly Transfer[]): IssuedJobs {
 //        ^                                    |
 //        +----------complete--- carrier <--onEnd
 
-/** What the carrier needs of a manager. */
+/** The part of a manager that the carrier needs. */
 export interface JobSource extends IssuedJobs {
   complete(job: JobId, outcome: Outcome, nowUs: number, digestLo?: number, digestHi?: number): void;
 }

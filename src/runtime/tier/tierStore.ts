@@ -36,13 +36,13 @@ export interface StoreItem {
   /** Key of the block before it in its chain, for the same stores; zeros for the first. Absent: unknown. */
   readonly parent?: Uint32Array | undefined;
   /**
-   * Of a read: the next holder of the bytes compares them with the digest, so the store need not. It still checks
-   * what it knows of the place (generation, key, header). Default false.
+   * For a read: the next holder of the bytes compares them with the digest, so the store need not. It still checks what
+   * it knows of the place (generation, key, header). Default false.
    */
   readonly checkedLater?: boolean;
   /**
-   * Of a write to a store whose blocks outlive the process: the item is `loaded` only once the bytes were read back and
-   * have their digest. Default false.
+   * For a write to a store whose blocks outlive the process: the item is `loaded` only once the bytes were read back
+   * and have their digest. Default false.
    */
   readonly readBack?: boolean;
   /**
@@ -73,7 +73,7 @@ export interface TierStore extends AsyncDisposable {
   readonly capacityBytes: number;
   /** Whether writes, reads or neither are checked against the item's digest on arrival. */
   readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean };
-  /** What the store got from the machine, for tables and reports: adapter, locked, huge pages, direct I/O. */
+  /** Properties that the machine granted the store, for tables and reports: adapter, locked, huge pages, direct I/O. */
   describe(): Record<string, string | number | boolean>;
   write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]>;
   read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]>;
@@ -142,7 +142,7 @@ export interface SealResult extends StoreResult {
   readonly digest: Digest;
 }
 
-// What a tier store remembers of each slot: the generation that last took it, and the size class of the bytes in it;
+// A tier store's memory of each slot: the generation that last took it, and the size class of the bytes in it;
 // and which slots its calls work on. It answers the part of the tier contract that needs no bytes: stale, missing,
 // cut anew.
 //

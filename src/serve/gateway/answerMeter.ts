@@ -1,5 +1,5 @@
 /**
- * What an answer of OpenAI's API is, in all the forms in which servers say it: whether it is whole, cut or a failure, how many
+ * Answers of OpenAI's API, in all the forms in which servers write them: whether one is whole, cut or a failure, how many
  * tokens it has, and when they came. The gateway and `tierkv observe` both read answers by this file alone.
  *
  *     a failure                                              said by
@@ -12,7 +12,8 @@
  *     {"type": "response.failed"}, "status": "failed"        the Responses API
  *
  * A stream is whole where `[DONE]` has come, or the reasons for which all its choices ended. Servers write JSON with spaces or
- * without, and some give a reason in each event.
+ * without, and some give a reason in each event. A reason that is neither a failure nor a known end is told: whether the answer
+ * is what was asked for is not known.
  */
 
 /** Bytes of an answer that does not stream that are looked at. */
@@ -20,7 +21,7 @@ const WHOLE_BYTES_MOST = 2 ** 21;
 /** Bytes of one line of a stream that are looked at. */
 const LINE_BYTES_MOST = 2 ** 18;
 
-/** What a server says of a failure. */
+/** A failure that a server reports. */
 interface SaidFailure {
   readonly message: string;
   /** The HTTP status that would say it; 500 where the server does not say. */
@@ -30,6 +31,12 @@ interface SaidFailure {
 /** Reasons for which a choice ended that are no end of an answer. */
 const failedReasons =
   /^(abort(ed)?|error.*|fail(ed|ure)?|cancel(l?ed)?|timeout|timed_out|insufficient_system_resource|preempted)$/i;
+
+/** Reasons for which an answer is at its end, of OpenAI's API, the servers named above, Anthropic's, Gemini's, Mistral's and Cohere's. */
+const knownEnds =
+  /^(stop|length|tool_?calls?|function_call|content_filter|eos(_token)?|stop_(sequence|words?|token)|end_(turn|id)|max_tokens|model_length|model_context_window_exceeded|tool_use|pause_turn|refusal|repetition|safety|recitation|complete)$/i;
+/** Letters of a reason that are told. */
+const REASON_LETTERS = 40;
 
 /** An event that has more to say than a token. */
 const saysMore =
@@ -53,6 +60,7 @@ export class AnswerMeter {
   #events = 0;
   #usage: { completion: number; prompt: number; cached: number } | undefined;
   #failure: SaidFailure | undefined;
+  #unknownEnd = '';
 
   /**
    * @param choices that were asked for
@@ -64,7 +72,14 @@ export class AnswerMeter {
     this.#token = token;
   }
 
-  /** What the server says went wrong, in the place of an answer or behind a part of one; undefined for nothing. */
+  /** A reason for which the answer ended that is not known; '' for none. */
+  get unknownEnd(): string {
+    return this.#unknownEnd;
+  }
+
+  /**
+   * The error that the server reports, in the place of an answer or behind a part of one; undefined without an error.
+   */
   get failure(): SaidFailure | undefined {
     return this.#failure;
   }
@@ -85,7 +100,7 @@ export class AnswerMeter {
     return this.#usage !== undefined;
   }
 
-  /** By the server's count, or else the events that held some. */
+  /** Output tokens by the server's count; without one, the events that held text. */
   get outputTokens(): number {
     return this.#usage?.completion ?? this.#events;
   }
@@ -176,7 +191,7 @@ export class AnswerMeter {
     else if (object === 'error' || type === 'error' || isFailed) this.#failed(body);
     else if (typeof body.error_code === 'number' && body.error_code !== 0) this.#failed(body);
     for (const [i, choice] of said.entries()) this.#choice(choice, i);
-    this.#count(body.usage);
+    this.#count(body.usage ?? body.message?.usage ?? response?.usage);
     return said.some(hasContent);
   }
 
@@ -187,22 +202,35 @@ export class AnswerMeter {
       typeof reason === 'object' && reason !== null ? (reason as { type?: unknown }).type : reason;
     if (typeof named !== 'string' || named === '') return;
     this.#ended.add(index ?? at);
-    if (failedReasons.test(named)) this.#failed(`the answer ended with the reason ${named.slice(0, 40)}`);
+    const shown = named.slice(0, REASON_LETTERS);
+    if (failedReasons.test(named)) this.#failed(`the answer ended with the reason ${shown}`);
+    else if (!knownEnds.test(named)) this.#unknownEnd ||= shown;
   }
 
   #failed(error: unknown): void {
     this.#failure ??= { message: messageIn(error), status: statusIn(error) };
   }
 
+  /** Counts by the names of both vendors. Anthropic counts what it found apart, and says each number in an event of its own. */
   #count(usage: Readonly<Record<string, unknown>> | null | undefined): void {
     if (typeof usage !== 'object' || usage === null) return;
-    const count = (value: unknown, otherwise: number): number =>
-      typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : otherwise;
-    const details = usage.prompt_tokens_details as { cached_tokens?: unknown } | null | undefined;
+    const isCount = (value: unknown): value is number =>
+      Number.isSafeInteger(value) && (value as number) >= 0;
+    const count = (values: readonly unknown[], otherwise: number): number =>
+      values.find(isCount) ?? otherwise;
+    const details = (usage.prompt_tokens_details ?? usage.input_tokens_details) as
+      | { cached_tokens?: unknown }
+      | null
+      | undefined;
+    const { cache_read_input_tokens: read, cache_creation_input_tokens: written } = usage;
+    const input = isCount(usage.input_tokens)
+      ? usage.input_tokens + count([read], 0) + count([written], 0)
+      : undefined;
+    const { prompt = -1, cached = -1 } = this.#usage ?? {};
     this.#usage = {
-      completion: count(usage.completion_tokens, this.#events),
-      prompt: count(usage.prompt_tokens, -1),
-      cached: count(details?.cached_tokens, -1),
+      completion: count([usage.completion_tokens, usage.output_tokens], this.#events),
+      prompt: count([usage.prompt_tokens, input], prompt),
+      cached: count([details?.cached_tokens, read], cached),
     };
   }
 }
@@ -216,7 +244,12 @@ interface AnswerBody {
   readonly object?: unknown;
   readonly type?: unknown;
   readonly status?: unknown;
-  readonly response?: { readonly status?: unknown } | null;
+  readonly response?: {
+    readonly status?: unknown;
+    readonly usage?: Readonly<Record<string, unknown>> | null;
+  } | null;
+  /** The message of Anthropic's first event. */
+  readonly message?: { readonly usage?: Readonly<Record<string, unknown>> | null } | null;
 }
 
 function jsonOf(text: string): unknown {

@@ -42,7 +42,7 @@ export class AttemptFailed extends Error {
 export interface BegunAnswer {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
-  /** What has come. */
+  /** The parts of the body that have come. */
   readonly chunks: readonly Buffer[];
   /** The rest; undefined for an answer that is whole. */
   readonly rest: AsyncIterator<Buffer> | undefined;

@@ -9,7 +9,7 @@ import type { CacheBook } from './blockNews.ts';
 import type { KVEventSubscription } from './events/index.ts';
 import type { ReportRecord, RoutableWhy } from './records.ts';
 import { type BackendMetrics, METRICS_BYTES_MOST } from './reports.ts';
-import { Beginnings, ServerStanding } from './standing.ts';
+import { Beginnings, type HeldAttempt, ServerStanding } from './standing.ts';
 import { type BackendRole, backendRoles } from './twoLegs.ts';
 
 /** One server behind a gateway. */
@@ -20,7 +20,9 @@ export interface BackendConfig {
   readonly id?: string;
   /** Key that the gateway shows to it in place of the client's. */
   readonly apiKey?: string;
-  /** What it computes: all of a request, prompts for others, or outputs of such prompts. Default `monolithic`. */
+  /**
+   * Work that the server does: all of a request, prompts for others, or outputs of such prompts. Default `monolithic`.
+   */
   readonly role?: BackendRole;
   /** Where its metrics are, such as `http://10.0.0.7:9000/metrics`. Default: `/metrics` of its `url`. */
   readonly metrics?: string;
@@ -46,9 +48,11 @@ export class Backend {
   isDraining = false;
   readonly standing: ServerStanding = new ServerStanding();
   readonly beginnings: Beginnings = new Beginnings();
-  /** Whether the one request of its trial is there. */
-  isBeingTried = false;
-  /** What the decisions were told of it. */
+  /** Since when it is known to be silent, in milliseconds of the running clock; Infinity while it says anything. */
+  silentMs: number = Infinity;
+  /** The one request of its trial, while it is there. */
+  tried: HeldAttempt | undefined;
+  /** The last state that decisions were told. */
   toldRoutable = false;
   /** Since when it is down, in milliseconds of the running clock. */
   downMs: number = Infinity;
@@ -70,14 +74,14 @@ export class Backend {
   readonly eventSource: Pick<BackendConfig, 'events' | 'eventsReplay'>;
   /** Where its KV events come from; undefined without. */
   subscription: KVEventSubscription | undefined;
-  /** What it said of its cache; undefined before, and for a server without KV events. */
+  /** The server's reports of its cache; undefined before the first, and for a server without KV events. */
   book: CacheBook | undefined;
   /** When it last said that all before counts for nothing, in milliseconds of the process. */
   clearedMs: number = -Infinity;
   readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
   lastError = '';
   failures = 0;
-  /** What a policy needs of it and it does not report; undefined for nothing. */
+  /** A figure that a policy needs and this server does not report; undefined where nothing is missing. */
   lacks: string | undefined;
 
   /** @throws TKV_CONFIG for an address that cannot be one */
@@ -117,7 +121,7 @@ export class Backend {
     return this.state === 'up';
   }
 
-  /** What it serves; '' for several models, of which it is asked for all. */
+  /** The model that it serves; '' for several models, since it is then asked for all. */
   get model(): string {
     const bases = [...this.models].filter(([, { parent }]) => parent === '').map(([name]) => name);
     return bases.length === 1 ? bases[0] : '';
@@ -128,7 +132,7 @@ export class Backend {
     if (!this.isUp) return 'down';
     if (this.isDraining) return 'draining';
     if (this.standing.state === 'ejected') return 'ejected';
-    return this.standing.state === 'onTrial' && this.isBeingTried ? 'onTrial' : undefined;
+    return this.standing.state === 'onTrial' && this.tried !== undefined ? 'onTrial' : undefined;
   }
 
   /** Whether new requests may go there. */

@@ -50,8 +50,8 @@ interface PollConfig {
 const FAILURES_DOWN = 2;
 /** Polls between two questions for the metrics of a server that had none. */
 const POLLS_WITHOUT_METRICS = 20;
-/** How long a server must have been down, and silent, before what it holds is asked for elsewhere. */
-const HELD_MS_DOWN = 5000;
+/** How long a server must have been down, or known to be silent, before what it holds is asked for elsewhere. */
+const HELD_MS_MOST = 5000;
 /** Between two looks at who is silent, who is to be tried again. */
 const WATCH_MS = 250;
 
@@ -68,7 +68,7 @@ export class BackendPool {
   /** @throws TKV_CONFIG with the backend at fault */
   constructor(backends: readonly BackendConfig[], config: PollConfig, tell: Tell) {
     if (backends.length === 0)
-      throw configError('backends', 'has no address', 'Name one: --backend http://host:port.');
+      throw configError('backends', 'has no address', 'Name one, as http://host:port.');
     this.backends = backends.map((each) => new Backend(each));
     const ids = this.backends.map(({ id }) => id);
     const twice = ids.find((id, i) => ids.indexOf(id) !== i);
@@ -124,7 +124,7 @@ export class BackendPool {
     return this.backends.find((backend) => backend.id === id);
   }
 
-  /** What a request's model is: an adapter of a model, or a model itself. */
+  /** Resolves a request's model: an adapter of a model, or a model itself. */
   resolve(name: string): { readonly model: string; readonly adapter: string; readonly isKnown: boolean } {
     for (const { models } of this.backends) {
       const found = models.get(name);
@@ -157,6 +157,8 @@ export class BackendPool {
     };
     read().catch((error: unknown) => {
       backend.lastError = `its KV events cannot be read: ${error instanceof Error ? error.message : String(error)}`;
+      // from now on it does not tell what its cache loses
+      if (!this.#closed) this.news(backend, [{ type: 'cleared', reason: 'gap', medium: null }]);
     });
   }
 
@@ -182,12 +184,12 @@ export class BackendPool {
 
   /** A request goes there. @param giveUp ends it, so that it is asked for elsewhere */
   begin(backend: Backend, giveUp: HeldAttempt['giveUp']): HeldAttempt {
-    const attempt: HeldAttempt = { sentMs: runningClock.nowMs(), heardMs: -1, giveUp };
+    const attempt: HeldAttempt = { sentMs: runningClock.nowMs(), heardMs: -1, isGivenUp: false, giveUp };
     backend.counts.requests++;
     backend.inFlight++;
     backend.beginnings.attempts.add(attempt);
     if (backend.standing.state === 'onTrial') {
-      backend.isBeingTried = true;
+      backend.tried = attempt;
       this.#tellRoutable(backend);
     }
     return attempt;
@@ -196,17 +198,18 @@ export class BackendPool {
   /** A byte of its answer came. */
   heard(backend: Backend, attempt: HeldAttempt): void {
     backend.beginnings.heard(attempt, runningClock.nowMs());
+    backend.silentMs = Infinity;
   }
 
   /** It has ended. @param isGood whether the server did what was asked; undefined where the client left */
   end(backend: Backend, attempt: HeldAttempt, isGood: boolean | undefined): void {
     if (!backend.beginnings.attempts.delete(attempt)) return;
     backend.inFlight--;
-    backend.isBeingTried = false;
+    if (backend.tried === attempt) backend.tried = undefined;
     const isPatienceOver =
       isGood === undefined &&
       backend.beginnings.hasWaited(attempt, this.#beginningsOfOthers(backend), runningClock.nowMs());
-    const isWell = isPatienceOver ? false : isGood;
+    const isWell = attempt.isGivenUp ? undefined : isPatienceOver ? false : isGood;
     if (isWell !== undefined) {
       backend.standing.ended(isWell);
       const hasFailed = !isWell && (backend.standing.state === 'onTrial' || backend.standing.isSuspect);
@@ -243,37 +246,51 @@ export class BackendPool {
     this.#tellRoutable(backend);
   }
 
-  /** What only time shows: who is silent, who is to be tried again, what a server that is down still holds. */
+  /**
+   * Does the work that only time shows: servers that are silent or due for a trial, and KV that a server that is down
+   * still holds.
+   */
   #look(): void {
     const nowMs = runningClock.nowMs();
     for (const backend of this.backends) {
       const { standing, beginnings } = backend;
       if (standing.dueMs <= nowMs && backend.isUp) {
         standing.tryAgain(nowMs);
+        backend.tried = undefined;
         this.#tellRoutable(backend);
       }
       const others = this.others(backend);
       if (backend.isUp && standing.state !== 'ejected') {
-        const isTried = standing.state === 'onTrial' && backend.isBeingTried;
+        const isTried = standing.state === 'onTrial' && backend.tried !== undefined;
         const known = this.#beginningsOfOthers(backend);
         const isSilent = beginnings.isSilent(known, nowMs, standing.sinceMs, isTried ? 1 : undefined);
         if (isSilent) this.#silent(backend);
       }
-      if (backend.isUp || others.length === 0 || nowMs - backend.downMs < HELD_MS_DOWN) continue;
-      for (const attempt of [...beginnings.attempts]) {
-        if (Math.max(attempt.sentMs, attempt.heardMs) < backend.downMs) attempt.giveUp('the server is down');
+      if (others.length === 0) continue;
+      if (!backend.isUp && nowMs - backend.downMs >= HELD_MS_MOST) {
+        for (const attempt of [...beginnings.attempts]) {
+          if (Math.max(attempt.sentMs, attempt.heardMs) < backend.downMs)
+            attempt.giveUp('the server is down');
+        }
       }
+      if (nowMs - backend.silentMs >= HELD_MS_MOST) this.#giveUpUnheard(backend, backend.silentMs);
     }
   }
 
-  /** It says nothing. Where it said nothing to the request of its trial either, it is hung: what it holds is asked for elsewhere. */
+  /** It says nothing, and gets nothing. Where it said nothing to the request of its trial either, it is hung. */
   #silent(backend: Backend): void {
-    const { standing, beginnings } = backend;
-    const wasTried = standing.state === 'onTrial';
+    const wasTried = backend.standing.state === 'onTrial';
     this.#eject(backend, 'it does not answer');
-    if (!wasTried || standing.state !== 'ejected') return;
+    if (backend.standing.state !== 'ejected') return;
+    backend.silentMs = Math.min(backend.silentMs, backend.standing.sinceMs);
+    if (wasTried) this.#giveUpUnheard(backend, Infinity);
+  }
+
+  /** Asks elsewhere for requests that it was sent before then and has not begun to answer. */
+  #giveUpUnheard({ beginnings }: Backend, beforeMs: number): void {
     for (const attempt of [...beginnings.attempts]) {
-      if (attempt.heardMs === -1) attempt.giveUp('the server does not answer');
+      const isUnheard = attempt.heardMs === -1 && attempt.sentMs < beforeMs;
+      if (isUnheard) giveUp(attempt, 'the server does not answer');
     }
   }
 
@@ -414,6 +431,7 @@ export class BackendPool {
     backend.state = 'up';
     backend.downMs = Infinity;
     backend.standing.restore(runningClock.nowMs());
+    backend.silentMs = Infinity;
     backend.report = undefined;
     this.#tell({
       in: 'backend',
@@ -454,6 +472,11 @@ export class BackendPool {
     }
     return models;
   }
+}
+
+function giveUp(attempt: HeldAttempt, why: string): void {
+  attempt.isGivenUp = true;
+  attempt.giveUp(why);
 }
 
 /** A running mean that forgets: an eighth of what is new. */

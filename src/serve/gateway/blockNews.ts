@@ -1,10 +1,11 @@
 /**
- * What a server says of its cache in KV events, in the gateway's own keys. A server names blocks by hashes of its own; its
- * events hold the tokens too, and from these come the keys that prompts are compared by. Blocks whose tokens or whose
- * beginning are not known cannot be compared with a prompt, and are counted.
+ * A server's reports of its cache in KV events, in the gateway's own keys. A server names blocks by hashes of its own;
+ * its events hold the tokens too, and from these come the keys that prompts are compared by. Blocks whose tokens or
+ * whose beginning are not known cannot be compared with a prompt, and are counted.
  */
 
 import type { KVBlocksStored, KVEvent } from './events/index.ts';
+import { FULL_LAYERS } from './events/wire.ts';
 import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
 import { type GatewayInput, keysText, type Untimed } from './records.ts';
 
@@ -18,9 +19,6 @@ const tierOfMedium: ReadonlyMap<string, number> = new Map([
   ['DISK', 2],
   ['STORAGE', 2],
 ]);
-
-/** What vLLM calls layers that attend to all tokens. */
-const FULL_LAYERS = 'full_attention';
 
 interface KnownBlock {
   readonly key: Uint8Array;
@@ -49,7 +47,7 @@ export class CacheBook {
   readonly #mostBlocks: number;
   /** The first layer group that attends to all tokens, by what the server says; undefined before it says. */
   #fullGroup: number | undefined;
-  /** By the server's hash, in the order in which they became known. */
+  /** Known blocks by the server's hash, in the order in which they became known. */
   readonly #blocks = new Map<string, KnownBlock>();
 
   /** @param capacityBlocks of the server's tiers */

@@ -11,7 +11,7 @@ import { readText } from '../../io/files/inputs.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 
-/** Of a JSON object from elsewhere. */
+/** Fields of a client's JSON body. */
 export type BodyFields = Readonly<Record<string, unknown>>;
 
 interface JinjaTemplate {
@@ -176,7 +176,7 @@ function byName(value: unknown): Readonly<Record<string, string | undefined>> {
   return Object.fromEntries(entries.filter((each): each is [string, string] => typeof each[1] === 'string'));
 }
 
-/** What templates may name: `bos_token` and the like. */
+/** Special tokens that templates may name: `bos_token` and the like. */
 function specialTokens(config: BodyFields): Record<string, unknown> {
   const special: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(config)) {

@@ -1,4 +1,4 @@
-/** What a gateway is opened with: its backends, its policies, its limits, and where it writes what happened. */
+/** Configuration of a gateway: its backends, its policies, its limits, and where it writes what happened. */
 
 import type { PolicyBundle } from '../../policy/evolve/bundle/policyBundle.ts';
 import { configError, described, requireInteger } from '../../runtime/errors.ts';
@@ -43,7 +43,7 @@ export const defaultLimits: GatewayLimits = {
   clientMs: 60_000,
 };
 
-/** What a `Gateway` is opened with: servers, policies, limits and tenants. */
+/** Configuration of a `Gateway`: servers, policies, limits and tenants. */
 export interface GatewayConfig {
   readonly backends: readonly BackendConfig[];
   /** Policies; what they leave out `control` decides. */
@@ -52,7 +52,7 @@ export interface GatewayConfig {
   readonly shadows?: readonly ShadowPlan[];
   /** Stages and signals, as the simulator has them. Default: its defaults, with signals as fresh as they come. */
   readonly control?: Partial<ControlConfig>;
-  /** Of the queue in front of routing, where `control.gateway` has one. */
+  /** Timing of the queue in front of routing, where `control.gateway` has one. */
   readonly queue?: GatewayTiming;
   /** Default 127.0.0.1. */
   readonly host?: string;

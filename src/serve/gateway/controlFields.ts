@@ -1,16 +1,17 @@
 /**
- * What a client may not say in the body of a request, since a server would do it: fetch KV from wherever the client says, hand
- * it there, or serve by another engine than was decided. Such fields are the matter of what stands between clients and
- * servers. They are set to null wherever they stand, whatever the body calls itself: servers read JSON under any type.
+ * Fields that a client may not set in the body of a request, since a server would obey them: fetch KV from an address
+ * of the client's choice, hand it there, or serve by another engine than was decided. Only the programs between clients
+ * and servers set such fields. They are set to null wherever they stand, whatever the body calls itself: servers read
+ * JSON under any type.
  *
- * A body is read as JSON unless its type says what it is, and cannot be JSON. One that could be read in two ways, by its
- * encoding or by its characters, is refused.
+ * A body is read as JSON unless its type says what it is, and cannot be JSON. One that could be read in two ways, by
+ * its encoding or by its characters, is refused.
  */
 
 import { memberText, withMembers, withoutMark } from '../../runtime/boundedJson.ts';
 import { withField } from './twoLegs.ts';
 
-/** By the servers that take them. */
+/** Fields that control a server, grouped by the servers that take them. */
 const controlFields: ReadonlySet<string> = new Set([
   // vLLM: where KV is fetched from and handed to, of prompts and of encoders; which engine serves
   'kv_transfer_params',

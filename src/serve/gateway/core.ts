@@ -57,7 +57,7 @@ type AlarmKind = 'admission' | 'tick' | 'expiry';
 interface DueTurn {
   readonly atUs: number;
   readonly kind: AlarmKind;
-  /** Of a delayed or a queued request; -1 for a tick. */
+  /** Number of the delayed or queued request; -1 for a tick. */
   readonly request: number;
 }
 
@@ -330,7 +330,7 @@ export class GatewayCore {
     this.#alarms.splice(at, 0, alarm);
   }
 
-  /** What is due now; what comes of it in this moment waits for the next turn. */
+  /** Handles what is due now; turns that this adds wait for the next call. */
   #wake(nowUs: number): void {
     let due = 0;
     while (due < this.#alarms.length && this.#alarms[due].atUs <= nowUs) due++;
@@ -400,7 +400,7 @@ function routeRecord(
   };
 }
 
-//  What the control plane sees of requests and backends, from their records.
+//  Requests and backends as the control plane sees them, made from their records.
 
 class RecordedRequest implements RequestView {
   readonly number: number;

@@ -25,9 +25,9 @@ export interface LogHeader {
   readonly format: typeof FORMAT;
   /** When the gateway began, as a date, for people. */
   readonly began: string;
-  /** What prompts are cut by: `tokenizer` or `text`. */
+  /** Unit by which prompts are cut: `tokenizer` or `text`. */
   readonly tokenisation: string;
-  /** What chats become one text by: `template` or `text`. */
+  /** How a chat becomes one text: `template` or `text`. */
   readonly chats: string;
   /** The same in all files of a run, and in no other one. */
   readonly run: string;
@@ -53,9 +53,9 @@ export interface LogDifference {
   readonly file: string;
   /** Line of the log. */
   readonly line: number;
-  /** As written; '' where nothing more was. */
+  /** The decision as written; '' where the log has no further one. */
   readonly written: string;
-  /** As decided again; '' where nothing was. */
+  /** The decision as made again; '' where none was made. */
   readonly again: string;
 }
 
@@ -91,7 +91,7 @@ interface OpenedLog {
   readonly records: () => Generator<LogLine>;
 }
 
-/** What a log says of its first line, before its plan is looked at. @throws TKV_INPUT naming file and line */
+/** Reads the first line of a log, before its plan is looked at. @throws TKV_INPUT naming file and line */
 function headerOf(path: string): LogHeader {
   const first = firstLine(path);
   if (first === '') throw badLine(path, 1, 'is empty');

@@ -1,4 +1,4 @@
-/** What a gateway is told in files: API keys of tenants, secrets, and the control plane of a deployment. */
+/** Files that a gateway reads: API keys of tenants, secrets, and the control plane of a deployment. */
 
 import { readText } from '../../io/files/inputs.ts';
 import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
@@ -55,7 +55,7 @@ export function readKeySecret(path: string, field: string): Uint8Array {
   );
 }
 
-/** What other programs call a file of policies, by the key that only theirs have. */
+/** Files of policies for other programs, by the key that only they have. */
 const foreignFiles: readonly (readonly [key: string, what: string])[] = [
   ['apiVersion', 'a resource of Kubernetes, such as an EndpointPickerConfig of llm-d'],
   ['schedulingProfiles', 'an EndpointPickerConfig of llm-d'],
@@ -64,7 +64,7 @@ const foreignFiles: readonly (readonly [key: string, what: string])[] = [
 ];
 
 /**
- * The section `control` of a deployment file, as `simulate --deployment` reads it.
+ * The section `control` of a deployment file, as `tierkv simulate` reads it.
  * @throws TKV_CONFIG for a file without that section
  */
 export function readControlFile(path: string): {
@@ -87,15 +87,16 @@ function requireControl(names: readonly string[], path: string): void {
   const foreign = foreignFiles.find(([key]) => names.includes(key));
   if (foreign !== undefined) {
     const remedy = 'Write its rules in the section "control" of a deployment file (docs/guide/simulate.md).';
-    throw configError('--control', `names ${path}, which is ${foreign[1]}, and no deployment file`, remedy);
+    throw configError('control', `names ${path}, which is ${foreign[1]}, and no deployment file`, remedy);
   }
   const near = names
     .map((name) => [name, nearestName(name, ['control'])] as const)
     .find(([, found]) => found);
   const remedy =
     near === undefined
-      ? 'Give it a section "control", or leave --control out.'
+      ? (name: (field: string) => string): string =>
+          `Give it a section "control", or leave ${name('control')} out.`
       : `Write "control" for "${near[0]}".`;
   const has = names.length === 0 ? 'has no section' : `has ${names.slice(0, 8).join(', ')}`;
-  throw configError('--control', `names ${path}, which ${has} and no section "control"`, remedy);
+  throw configError('control', `names ${path}, which ${has} and no section "control"`, remedy);
 }

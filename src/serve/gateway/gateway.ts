@@ -35,7 +35,13 @@ import { type TracedRequest, traceLine } from './trace.ts';
 
 const saltsMissed =
   'servers name all their blocks by a salt, as where they keep tenants apart, and requests name none: no prompt finds a ' +
-  'block of KV events. Give --tenants FILE with the API keys of the tenants, or let clients send cache_salt';
+  'block of KV events. Give the API keys of the tenants (tenants), or let clients send cache_salt';
+
+/** Reasons for the end of an answer that are counted by name: a server may make up any number. */
+const UNKNOWN_ENDS_MOST = 16;
+
+const unknownEndsNote = (reasons: Iterable<string>): string =>
+  `servers end answers for reasons that are not known here (${[...reasons].join(', ')}): these answers count as completed`;
 
 /** Bytes of a part of log or trace: some million requests. */
 const PART_BYTES = 2 ** 30;
@@ -62,6 +68,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     prefills: 0,
     prefillsFailed: 0,
     fallbacks: new Map(),
+    unknownEnds: new Map(),
     refused: new Map(),
   };
   /** Undefined without a tokenizer. */
@@ -189,7 +196,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     await this.#trace?.close();
   }
 
-  //  What the server asks.
+  //  Limits that the server asks for.
 
   get limits(): GatewayLimits {
     return this.checked.limits;
@@ -284,10 +291,20 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   /** Counts what became of a request, and writes it. */
   record(record: TracedRequest): void {
     this.measures.see(record);
+    this.#countEnd(record.unknownEnd);
     this.#trace?.add(traceLine(record, this.checked.plan.blockTokens));
   }
 
-  /** What the operator should know of these policies here, a line each. */
+  #countEnd(reason: string): void {
+    if (reason === '') return;
+    const { unknownEnds } = this.counts;
+    const isFirst = unknownEnds.size === 0;
+    const isNamed = unknownEnds.has(reason) || unknownEnds.size < UNKNOWN_ENDS_MOST;
+    countMore(unknownEnds, isNamed ? reason : 'other');
+    if (isFirst) this.checked.config.noted?.(unknownEndsNote(unknownEnds.keys()));
+  }
+
+  /** Notes on these policies for the operator, a line each. */
   get notes(): readonly string[] {
     const { plan, config } = this.checked;
     const notes: string[] = [];
@@ -307,10 +324,12 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     }
     if (this.wantsKeys && this.cutter.salts.areUnknown) {
       notes.push(
-        'tenants are taken to share blocks until KV events say otherwise: give --tenants-apart where servers keep them apart',
+        'tenants are taken to share blocks until KV events say otherwise: say tenantsApart where servers keep them apart',
       );
     }
     if (this.cutter.salts.areMissed) notes.push(saltsMissed);
+    const { unknownEnds } = this.counts;
+    if (unknownEnds.size > 0) notes.push(unknownEndsNote(unknownEnds.keys()));
     for (const { id, metrics } of this.pool.backends) {
       const blockTokens = metrics?.blockTokens ?? 0;
       if (blockTokens === 0 || blockTokens === plan.blockTokens) continue;
@@ -321,7 +340,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return notes;
   }
 
-  /** What the log or the trace lost, in words. */
+  /** Records that the log or the trace lost, in words. */
   get losses(): readonly string[] {
     return [this.#log, this.#trace].flatMap((file) =>
       file?.failure === undefined ? [] : [`${file.path}: ${file.failure}, ${file.lost} lines are lost`],

@@ -6,7 +6,7 @@ import type { ShadowTally } from './shadowCounts.ts';
 import type { StatusSource } from './status.ts';
 import type { TracedRequest } from './trace.ts';
 
-/** What requests asked for and how long they took, counted when each has ended. */
+/** Sizes and times of requests, counted when each has ended. */
 export class GatewayMeasures {
   promptTokens = 0;
   cachedTokens = 0;
@@ -110,6 +110,15 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
   count('retries_total', 'Tries beyond the first one of a request.', (of) => of.counts.retries, '{try}'),
   count('clients_left_total', 'Requests whose client left before the end.', (of) => of.counts.clientsLeft),
   count('broken_answers_total', 'Answers that broke off or were too long.', (of) => of.counts.brokenAnswers),
+  metric<MeasuredGateway>(
+    'counter',
+    name('unknown_ends_total'),
+    '{answer}',
+    ['reason'],
+    'Answers that ended for a reason that is not known, by that reason. They count as completed too.',
+    ({ counts: { unknownEnds } }) =>
+      [...unknownEnds].map(([reason, value]): MetricSample => ({ labels: { reason }, value })),
+  ),
   count(
     'chats_by_text_total',
     "Chats that the model's template did not render, keyed by their text.",
@@ -213,6 +222,13 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     '{restart}',
     'How often the server began anew, and so with an empty cache.',
     ({ counts: { restarts } }) => restarts,
+  ),
+  byBackend(
+    'counter',
+    'backend_ejections_total',
+    '{ejection}',
+    'How often the server got nothing for a while, because it failed or was silent as no other was.',
+    ({ standing: { ejections } }) => ejections,
   ),
   byBackend(
     'gauge',

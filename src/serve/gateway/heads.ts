@@ -132,7 +132,10 @@ export interface ClientPatience {
   readonly wholeMs: number;
 }
 
-/** As the client says it, or as OpenAI's clients do: in seconds, and for them a stream that has begun may go on. */
+/**
+ * Timeouts that a client sends: in our header, in milliseconds, or in the header of OpenAI's clients, in seconds, which
+ * limits only the time until the answer begins.
+ */
 export function patienceOf(request: IncomingMessage, mostMs: number): ClientPatience {
   const within = (ms: number): number => (ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs);
   const wholeMs = within(Number(headerText(request, 'x-request-timeout-ms')));

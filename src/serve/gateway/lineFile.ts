@@ -64,7 +64,7 @@ export class LineFile {
     this.#begin();
   }
 
-  /** What the disk said, where it failed. */
+  /** The disk's error, where it failed. */
   get failure(): string | undefined {
     if (this.#failed !== undefined) return this.#failed.message;
     return this.lost > 0 ? 'the disk is slower than the requests' : undefined;

@@ -35,11 +35,10 @@ export class OperatorServer {
     port: number,
   ): Promise<OperatorServer> {
     if (adminKey === undefined && !isLoopback(host)) {
-      const remedy = 'Give --admin-key, or leave the address out.';
       throw configError(
         'operatorHost',
         `is ${host}, which other machines reach, without an admin key`,
-        remedy,
+        (name) => `Give ${name('adminKey')}, or leave the address out.`,
       );
     }
     const access = new OperatorAccess({ token: adminKey, what: 'This page of the gateway' });

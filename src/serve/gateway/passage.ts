@@ -62,7 +62,7 @@ export class Passage {
   /** Ends the alarm that gives it up when its client waits no more. */
   #cancelTimer = (): void => {};
   #prompt: Omit<ReadPrompt, 'fields'> | undefined;
-  /** What it is for, as decisions know it. */
+  /** Model and adapter of the request, as decisions know them. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
   #promptTokens = 1;
   /** Whether that is what the server should count. */
@@ -124,12 +124,12 @@ export class Passage {
     } finally {
       this.#cancelTimer();
       this.#response.off('close', onClose);
-      this.#leave();
+      this.#end('dropped', 0); // nothing is left behind, whatever way it ended
       this.#gateway.forget(this.#number);
     }
   }
 
-  /** What decisions may know of the body. @returns false where the client was told that it is wrong */
+  /** Reads the facts of the body that decisions may know. @returns false where the client was told that it is wrong */
   #read(): boolean {
     const { cutter, pool, wantsKeys, counts } = this.#gateway;
     const isChecked = checkedPaths.has(this.#path);
@@ -286,15 +286,15 @@ export class Passage {
       try {
         const answer = await this.#send(backend, this.#ranked(prefillBody(this.#body), rank), limits);
         pool.heard(backend, attempt);
-        params =
-          answer.status === 200 && answer.rest === undefined
-            ? transferParamsIn(Buffer.concat(answer.chunks))
-            : undefined;
+        // it may say with 200 that it failed; an answer to a prompt alone may have no choice
+        const status = trueStatus(answer, false);
+        const isWhole = status === 200 && answer.rest === undefined;
+        params = isWhole ? transferParamsIn(Buffer.concat(answer.chunks)) : undefined;
         if (answer.rest !== undefined) this.#upstream?.destroy();
-        isGood = params !== undefined || answer.status < 500;
+        isGood = params !== undefined || status < 500;
         if (params === undefined) {
           backend.counts.failures++;
-          backend.lastError = `its answer (${answer.status}) to a prompt had no kv_transfer_params`;
+          backend.lastError = `its answer (${status}) to a prompt had no kv_transfer_params`;
         } else {
           this.#prefillBackend = backend.id;
           const meter = new AnswerMeter(false);
@@ -531,11 +531,6 @@ export class Passage {
     this.#gateway.tell({ in: 'end', request: this.#number, how, outputTokens });
   }
 
-  /** Nothing is left behind, whatever way it ended. */
-  #leave(): void {
-    if (this.#state === 'routed') this.#end('dropped', 0);
-  }
-
   #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
     const tenant = this.#gateway.tenants === undefined ? undefined : this.#tenant;
     const headers = forwardedHeaders(this.#request, backend, tenant, this.#gateway.forwardHeaders);
@@ -582,6 +577,7 @@ export class Passage {
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,
+      unknownEnd: meter?.unknownEnd ?? '',
       backend: this.#backend,
       prefillBackend: this.#prefillBackend,
       ttftUs: this.#firstUs === -1 ? -1 : this.#firstUs - this.#arrivalUs,

@@ -1,5 +1,5 @@
 /**
- * What a gateway decides by, as plain data: its policies and their settings. The log begins with it, and a replay is made
+ * The plan of a gateway, as plain data: its policies and their settings. The log begins with it, and a replay is made
  * from it alone.
  */
 
@@ -23,7 +23,7 @@ export interface ShadowPlan {
   readonly bundle: PolicyBundle;
 }
 
-/** What a gateway decides by: control plane, queue and bundle. */
+/** The plan of a gateway: control plane, queue and bundle. */
 export interface GatewayPlan {
   /** Stages that the bundle leaves out, and signals. */
   readonly control: ControlConfig;
@@ -75,7 +75,7 @@ export function movedReaders({ bundle, shadows }: GatewayPlan): readonly string[
   return all.filter(({ read }) => read.length > 0).map(({ who, read }) => `${who} reads ${read.join(', ')}`);
 }
 
-/** Of these fields the ones that a policy of the bundle reads, or may read by its name. */
+/** The fields among these that a policy of the bundle reads, or may read by their names. */
 function movedFieldsRead(bundle: PolicyBundle): readonly string[] {
   const texts = gatewaySlots.map((slot) => {
     const spec = bundle[slot];

@@ -118,7 +118,7 @@ const CHARACTERS_MOST = 2 ** 18;
 
 export class PromptCutter {
   readonly tokenisation: Tokenisation;
-  /** What makes one text of a chat; null for the gateway's own way. */
+  /** Template that makes one text of a chat; null for the gateway's own way. */
   readonly chatTemplate: ChatTemplate | null;
   readonly blockTokens: number;
   readonly salts: TenantSalts;
@@ -169,7 +169,7 @@ export class PromptCutter {
   }
 
   /**
-   * What decisions may know of the prompt.
+   * The facts of a prompt that decisions may know.
    * @param root of the model, the adapter and the salt
    * @param addsSpecial whether the tokenizer puts its own tokens around a text
    */
@@ -289,7 +289,7 @@ export interface ReadPrompt {
   /** Whether it is all of what the server counts as the prompt: not so for the first of several. */
   readonly isWhole: boolean;
   readonly model: string;
-  /** Of vLLM: requests with other salts share nothing. */
+  /** vLLM's `cache_salt`: requests with other salts share nothing. */
   readonly salt: string;
   readonly streams: boolean;
   /** Most tokens of the answer, 0 where the body does not say. */
@@ -297,7 +297,7 @@ export interface ReadPrompt {
   /** Answers that are asked for: several of a prompt, or one for each of several. */
   readonly choices: number;
   readonly user: string;
-  /** What `JSON.parse` made of the body. */
+  /** The body as `JSON.parse` gave it. */
   readonly fields: Readonly<Record<string, unknown>>;
 }
 

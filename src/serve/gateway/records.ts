@@ -1,7 +1,7 @@
 /**
- * What a gateway is told and what it decides, as plain data: one record a line of its log. Inputs are all that decisions
- * depend on, so that the same inputs in the same order give the same decisions, line for line. Times are whole
- * microseconds since the gateway began, and never go back.
+ * Inputs and decisions of a gateway, as plain data: one record a line of its log. Inputs are all that decisions depend
+ * on, so the same inputs in the same order give the same decisions, line for line. Times are whole microseconds since
+ * the gateway began, and never go back.
  */
 
 import type { EndKind } from '../../sim/control/controlPlane.ts';
@@ -10,7 +10,7 @@ import type { InstanceReport } from '../../sim/control/policy.ts';
 /** A request as decisions see it. Of its text only keys are left. */
 export interface ArrivalRecord {
   readonly number: number;
-  /** As its client is told in the header `x-request-id`. */
+  /** The id that its client is told in the header `x-request-id`. */
   readonly id: string;
   readonly tenantId: string;
   readonly sloClass: string;
@@ -85,7 +85,7 @@ export type GatewayInput = { readonly atUs: number } & (
 export type Untimed<T> = T extends { readonly atUs: number } ? Omit<T, 'atUs'> : never;
 export type Tell = (input: Untimed<GatewayInput>) => void;
 
-/** What other policies would have done, by the name under which each decides beside. */
+/** Verdicts of shadow policies, by the name under which each decides beside. */
 export type ShadowVerdicts = Readonly<Record<string, string>>;
 export type ShadowTargets = Readonly<Record<string, number>>;
 
@@ -105,12 +105,12 @@ export type GatewayOutput = { readonly atUs: number } & (
       /** The backend that computes its prompt for the target; left out where that is the target itself. */
       readonly prefill?: number;
       readonly reason: string;
-      /** Of its priority: higher is more urgent, and what a server's scheduler is told, where lower is. */
+      /** Its priority: a higher score is more urgent; `rank` is the number for a server's scheduler, where lower is. */
       readonly score: number;
       readonly rank: number;
       /** Leading blocks that are believed to be cached there. */
       readonly expectedBlocks: number;
-      /** By candidate: its number and its score. */
+      /** Scores of the candidates, each with its number. */
       readonly scores?: readonly (readonly [instance: number, score: number])[];
       readonly filteredOut?: readonly (readonly [instance: number, filter: string])[];
       readonly shadows?: ShadowTargets;

@@ -1,7 +1,6 @@
 /**
- * What a backend says of itself in `/metrics`, under the names that vLLM gives them, as the report that the control plane
- * reads. Nothing of it is trusted: a value that cannot be is refused with the whole text, and the report before stays,
- * older by then.
+ * A backend's report in `/metrics`, under the names that vLLM gives its figures, as the control plane reads it. No
+ * value is trusted: one that cannot be is refused with the whole text, and the report before stays, older by then.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
@@ -22,7 +21,7 @@ export interface BackendMetrics {
   /** Share of HBM's blocks that hold KV of requests, from 0 to 1. */
   readonly usage: number;
   readonly preemptions: number;
-  /** Of the prefix cache, since the start. */
+  /** Tokens of the prefix cache since the start. */
   readonly hitTokens: number;
   readonly lookupTokens: number;
   readonly ttft: RunningMean;
@@ -30,7 +29,7 @@ export interface BackendMetrics {
   readonly adapters: readonly string[];
   /** Blocks that went down from tier to tier, and that were brought up, since the start; null for a server that does not say. */
   readonly moved: { readonly down: number; readonly up: number } | null;
-  /** Of `vllm:cache_config_info`; 0 where it does not say. */
+  /** Figures of `vllm:cache_config_info`; 0 where it has none. */
   readonly gpuBlocks: number;
   readonly blockTokens: number;
   /** When its process began, in seconds since 1970; 0 where it does not say. */
@@ -78,7 +77,7 @@ export function readMetrics(text: string, from: string): BackendMetrics {
     }
     return 0;
   };
-  /** Of engines side by side the mean. */
+  /** A share: the mean over engines side by side. */
   const share = (names: readonly string[]): number => {
     const name = names.find((each) => samples.has(each));
     if (name === undefined) return 0;
@@ -200,7 +199,7 @@ function recentUs(before: RunningMean | undefined, now: RunningMean, otherwiseUs
   return count > 0 && sum >= 0 ? Math.round((sum / count) * 1e6) : otherwiseUs;
 }
 
-/** What the gateway measured itself, for a backend without metrics. */
+/** The gateway's own measurements, for a backend without metrics. */
 interface OwnFigures {
   readonly recentTtftUs: number;
   readonly recentTpotUs: number;

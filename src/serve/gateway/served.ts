@@ -1,4 +1,6 @@
-/** What the HTTP side of a gateway needs of it: its parts, and for each request a number and the decisions on it as they come. */
+/**
+ * The gateway as its HTTP side sees it: its parts, and for each request a number and the decisions on it as they come.
+ */
 
 import type { BackendPool } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
@@ -37,12 +39,12 @@ export class Inbox {
   }
 }
 
-/** What the server needs of the gateway that it belongs to. */
+/** The part of a gateway that its server needs. */
 export interface ServedGateway extends StatusSource {
   readonly pool: BackendPool;
   readonly cutter: PromptCutter;
   readonly limits: GatewayLimits;
-  /** By API key; undefined where all clients are one tenant. */
+  /** Tenants by API key; undefined where all clients are one tenant. */
   readonly tenants: ReadonlyMap<string, string> | undefined;
   /** Names of headers that go on to backends beside the usual ones. */
   readonly forwardHeaders: ReadonlySet<string>;

@@ -15,6 +15,12 @@ import { Passage } from './passage.ts';
 import type { ServedGateway } from './served.ts';
 import { countMore, sendHealth } from './status.ts';
 
+/**
+ * Connections that the kernel keeps until they are taken. Where it has no room for one more, its client believes to be connected
+ * and waits for seconds: with Node's own 511 a burst of two thousand clients meets that.
+ */
+const BACKLOG = 4096;
+
 export class GatewayServer {
   readonly url: string;
   readonly #server: http.Server;
@@ -36,14 +42,23 @@ export class GatewayServer {
       requestTimeout: limits.uploadMs,
       headersTimeout: Math.min(limits.uploadMs, 60_000),
       connectionsCheckingInterval: Math.min(30_000, Math.ceil(limits.uploadMs / 4)),
-      keepAliveTimeout: 75_000,
+      // a client that asked and takes no more is let go with the others that send nothing
+      keepAliveTimeout: Math.min(75_000, Math.ceil(1.25 * limits.uploadMs)),
     });
-    const take = (request: IncomingMessage, response: ServerResponse, waits: boolean): void => {
+    const serveNow = (request: IncomingMessage, response: ServerResponse, waits: boolean): void => {
       serve(gateway, held, request, response, waits).catch((error: unknown) => {
         // a fault of ours: the client is told so, and the gateway goes on
         gateway.counts.failed++;
         sendError(response, 500, 'internal_error', `the gateway failed: ${messageOf(error)}`);
       });
+    };
+    const take = (request: IncomingMessage, response: ServerResponse, waits: boolean): void => {
+      const begin = (): void => serveNow(request, response, waits);
+      if (connections.inTurn(request.socket, response, begin)) return;
+      response.setHeader('connection', 'close');
+      discardBody(request);
+      const message = 'Too many requests wait on this connection. Read the answers, or use more connections.';
+      refuse(gateway, response, 429, 'too_many_pipelined', message);
     };
     server.on('request', (request, response) => take(request, response, false));
     // a client that asks before it sends its body is told to only once its key is known
@@ -101,7 +116,7 @@ export async function listenAt(
       const remedy = `Name another ${field}, or end the program that has it.`;
       reject(new TierKVError('TKV_IO', `${host}:${port}: ${cause.message}. ${remedy}`, { field, cause }));
     });
-    server.listen(port, host, () => resolve());
+    server.listen({ host, port, backlog: BACKLOG }, () => resolve());
   });
 }
 
@@ -109,10 +124,10 @@ const statusOfBadHttp: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
 
-/** What clients have with the gateway now, from the first byte of a request to the last one of its answer. */
+/** Work that clients have with the gateway now, from the first byte of a request to the last one of its answer. */
 interface HeldWork {
   requests: number;
-  /** Of bodies. */
+  /** Bytes of bodies. */
   bytes: number;
   /** Connections whose body is being read. */
   readonly uploads: WeakSet<object>;

@@ -5,10 +5,10 @@ import type { GatewayOutput } from './records.ts';
 export interface ShadowTally {
   readonly name: string;
   admissions: number;
-  /** Of these, with another verdict. */
+  /** Admissions with another verdict. */
   otherVerdicts: number;
   routes: number;
-  /** Of these, to another backend. */
+  /** Routes to another backend. */
   otherTargets: number;
 }
 

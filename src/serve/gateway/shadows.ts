@@ -13,18 +13,18 @@ import { openLog } from './decisionLog.ts';
 import { type GatewayPlan, gatewaySlots } from './plan.ts';
 import { ShadowCounts, type ShadowTally } from './shadowCounts.ts';
 
-//  What policies that decided beside would have given, by simulation of the recorded traffic.
+//  Simulated results of policies that decided beside the real ones, on the recorded traffic.
 
 /** How policies that decided beside the real one compare. */
 export interface ShadowReport {
-  /** What the gateway decided by, first, and each of the others. */
+  /** The policies of the gateway itself first, then each of the others. */
   readonly policies: readonly {
     readonly name: string;
-    /** Of decisions on the same states; undefined for what really decided. */
+    /** Comparison of decisions on the same states; undefined for the policies that really decided. */
     readonly tally: ShadowTally | undefined;
-    /** Of the simulated trace; undefined without one. */
+    /** Metrics of the simulated trace; undefined without one. */
     readonly metrics: RawMetrics | undefined;
-    /** Of it too: share of the prompts' full blocks that were found cached, as servers report it. */
+    /** Share of the prompts' full blocks that were found cached in the simulated trace, as servers report it. */
     readonly prefixHitRate: number | undefined;
   }[];
   /** Requests of the log. */
@@ -35,7 +35,7 @@ type Simulated = Pick<ShadowReport['policies'][number], 'metrics' | 'prefixHitRa
 
 /** The recorded traffic, and the servers that it is simulated on. */
 export interface ShadowTrial {
-  /** As the gateway wrote it. */
+  /** The trace as the gateway wrote it. */
   readonly trace: string;
   /** Deployment file with the pools; of its control plane the signals count, and policies come from the log. */
   readonly deployment: string;
@@ -95,7 +95,7 @@ function gatewayPart(bundle: PolicyBundle): PolicyBundle {
   return Object.fromEntries(gatewaySlots.flatMap((slot) => (bundle[slot] ? [[slot, bundle[slot]]] : [])));
 }
 
-/** What a gateway decided by as one bundle: its policies, and by name what they left to the configuration. */
+/** The gateway's policies as one bundle, completed by name with what they left to the configuration. */
 function liveBundle({ control, bundle }: GatewayPlan): PolicyBundle {
   const named = ({ policy, ...parameters }: PolicyChoice): PolicySpec => ({
     type: 'parameterized',

@@ -84,11 +84,13 @@ export interface HeldAttempt {
   readonly sentMs: number;
   /** When the last byte of its answer came; -1 before the first. */
   heardMs: number;
+  /** Whether the pool ended it: the silence behind that has counted against the server already. */
+  isGivenUp: boolean;
   /** Ends it, so that it is asked for elsewhere, or its client sees that it is cut. */
   readonly giveUp: (why: string) => void;
 }
 
-/** What is seen of the beginnings of a server's answers. */
+/** Attempts whose answers have not begun, and how long answers of a server take to begin. */
 export class Beginnings {
   readonly attempts: Set<HeldAttempt> = new Set();
   /** When the last byte of any answer came. */

@@ -1,6 +1,6 @@
 /**
- * What a gateway says of itself: to clients whether it is well; to its operator its figures for Prometheus and its backends
- * with the age of each signal; and, for the holder of its key, the drain of a backend.
+ * A gateway's reports: to clients whether it is well; to its operator its figures for Prometheus and its backends with
+ * the age of each signal; and, for the holder of its key, the drain of a backend.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -32,6 +32,8 @@ export interface GatewayCounts {
   prefillsFailed: number;
   /** Decisions that a rule took in the place of a policy, by slot and kind. */
   readonly fallbacks: Map<string, number>;
+  /** Answers whose reason for their end is not known, by that reason; they are in another count too. */
+  readonly unknownEnds: Map<string, number>;
   /** Requests that were refused before they had a number, by the code of their error; they are in no other count. */
   readonly refused: Map<string, number>;
 }
@@ -46,7 +48,7 @@ export interface StatusSource extends MetricSource {
   readonly shadows: ShadowCounts;
   readonly openRequests: number;
   readonly openConnections: number;
-  /** What decides, in words. */
+  /** The policies in force, in words. */
   readonly policy: string;
   /** How prompts are cut: `tokenizer` or `text`. */
   readonly tokenisation: string;
@@ -54,9 +56,9 @@ export interface StatusSource extends MetricSource {
   readonly chats: string;
   /** Whether prompts of two tenants share no block. */
   readonly tenantsApart: boolean;
-  /** What the operator should know of the policies here. */
+  /** Notes on the policies for the operator. */
   readonly notes: readonly string[];
-  /** What log and trace lost. */
+  /** Records that log and trace lost. */
   readonly losses: readonly string[];
 }
 

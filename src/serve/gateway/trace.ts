@@ -26,14 +26,16 @@ export interface TracedRequest {
   readonly sessionId: string;
   readonly streams: boolean;
   readonly outcome: TraceOutcome;
-  /** Of the backend that answered, '' for none. */
+  /** The reason for which its answer ended, where that is not known; '' else. */
+  readonly unknownEnd: string;
+  /** Name of the backend that answered; '' without one. */
   readonly backend: string;
-  /** Of the one that computed its prompt for that, '' for none. */
+  /** Name of the backend that computed its prompt for that one; '' without one. */
   readonly prefillBackend: string;
   /** From its arrival, -1 where it had none, and for an answer that did not stream. */
   readonly ttftUs: number;
   readonly e2eUs: number;
-  /** By the backend's count, -1 where it did not say. */
+  /** The backend's count of tokens, -1 where it gave none. */
   readonly countedPromptTokens: number;
   readonly cachedTokens: number;
 }
@@ -68,6 +70,7 @@ export function traceLine(record: TracedRequest, blockTokens: number): object {
     e2e_us: record.e2eUs,
     counted_prompt_tokens: record.countedPromptTokens,
     cached_tokens: record.cachedTokens,
+    ...(record.unknownEnd === '' ? {} : { unknown_end: record.unknownEnd }),
   };
 }
 

@@ -47,7 +47,7 @@ export class HandoffClaim implements Claimant {
     const { length } = offer.prompt.units;
     this.#next = Math.min(claim.first, length);
     this.#taken = this.#next;
-    // What the other side has already is not held for it.
+    // Blocks that the other side already has are not held for it.
     for (let i = 0; i < this.#taken; i++) offer.letGo(i, false);
     offer.claimedBy(this);
     this.advance();

@@ -34,20 +34,20 @@ export interface HandoffOffer {
   /** Fulfilled when nothing of it is held here any more. */
   readonly ended: Promise<OfferEnd>;
   /**
-   * Of a hand-off through the shared tier: fulfilled when every block that could be written was.
+   * For a hand-off through the shared tier: fulfilled when every block that could be written was.
    * @returns blocks that are there
    */
   readonly shared: Promise<number>;
 }
 
-/** What fetches the blocks of an offer. */
+/** The fetcher of an offer's blocks. */
 export interface Claimant {
   /** More of them are held, or will not come. */
   advance(): void;
   offerEnded(end: OfferEnd): void;
 }
 
-/** What an offer tells the sender that made it. */
+/** The part of its sender that an offer needs. */
 interface OfferHost {
   readonly leaseMs: number;
   mayHold(bytes: number): boolean;
@@ -63,7 +63,7 @@ export class Offer implements HandoffOffer {
   readonly prompt: PromptUnits;
   readonly #port: BlockPort;
   readonly #host: OfferHost;
-  /** By unit: the hold, while the unit is ours. */
+  /** Hold of each unit, while the unit is ours. */
   readonly #held: (HeldBlock | undefined)[];
   readonly #isGone: boolean[];
   /** Units before it are held or gone. */
@@ -71,7 +71,7 @@ export class Offer implements HandoffOffer {
   #isLooking = false;
   #looksAgain = false;
   #isComputed = false;
-  /** What is not to be found now will not come. */
+  /** Once true, blocks that are not found will not come. */
   #isSettled = false;
   #cancelSettling = (): void => {};
   #heldUnits = 0;

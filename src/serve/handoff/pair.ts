@@ -1,5 +1,5 @@
 /**
- * `tierkv parity --pair`: two runtimes serve the traffic, one computes prompts and one goes on from there, and blocks go
+ * The pair of a parity run: two runtimes serve the traffic, one computes prompts and one goes on from there, and blocks go
  * from the first to the second over a connection, as `tierkv/handoff` hands them off. Both are stand-ins.
  *
  *     arrival -> offered -> computed by prefill, one token -> done

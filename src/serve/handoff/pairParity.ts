@@ -1,5 +1,5 @@
 /**
- * The run behind `tierkv parity --pair`: two runtimes serve for real, the log of each is decided again, and the simulator
+ * Parity of a pair: two runtimes serve for real, the log of each is decided again, and the simulator
  * serves the same traffic with a prefill and a decode instance and the hand-offs as a rehearsal measured them.
  */
 
@@ -111,10 +111,14 @@ function requireHostMemory({ tiers }: ParityOptions): void {
   const [{ name }] = inMemory;
   if (tiers.some((tier) => inMemory.some((row) => row.name === tier.name))) return;
   const option = sizeOption(name);
-  throw configError(option, 'is 0, and with --pair blocks come into host memory', 'Give it some.');
+  throw configError(
+    option,
+    (called) => `is 0, and with ${called('pair')} blocks come into host memory`,
+    'Give it some.',
+  );
 }
 
-/** Both sides have the tiers of the options, each its own. The log of the run lies beside `--log`. */
+/** Both sides have the tiers of the options, each its own. The log of the run lies beside the one that is asked for. */
 async function serve(
   options: ParityOptions,
   { name, isRehearsal }: { readonly name: string; readonly isRehearsal: boolean },

@@ -2,13 +2,11 @@
  * The decode side of hand-offs: it reads a reference, fetches the blocks, and puts them into DDR, from where requests of
  * this runtime load them like any other. What does not come is computed: no end of a hand-off is an error.
  *
- * - A reference is believed after its authenticator, its generation and its key were compared with those of the prompt
- *   at hand, and a block after its record was opened under its own key. So a stale, forged or foreign one is a
- *   recomputation, never another prompt's KV.
- * - Blocks that this runtime has already are not fetched.
- * - What has come stays until the whole is here or it has ended: no block makes room for another one of its prompt.
- * - Each hand-off ends: when its peer has been silent, when DDR has had no room, or when the whole has taken too long.
- * - Bytes on their way are bounded: by credits for each hand-off, and by the number of hand-offs at a time.
+ * - A reference is believed when its authenticator, generation and key are those of the prompt at hand, and a block when its
+ *   record opens under its own key. So a stale, forged or foreign one is a recomputation, never another prompt's KV.
+ * - What is here is not fetched, and what has come stays to the end: no block makes room for another one of its prompt.
+ * - Each hand-off ends: when its peer has been silent, when DDR has had no room, or when the whole has taken too long. Bytes on
+ *   their way are bounded by credits for each hand-off, and by the number of hand-offs at a time.
  */
 
 import { connect, type Socket } from 'node:net';
@@ -95,7 +93,7 @@ export interface HandoffEnd {
   /** Blocks of the prompt, and of these blocks that came. Units where there are layer groups. */
   readonly blocks: number;
   readonly taken: number;
-  /** Of what came. */
+  /** Bytes of the blocks that came. */
   readonly bytes: number;
   /** Milliseconds from the call to its end. */
   readonly ms: number;

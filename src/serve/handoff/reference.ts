@@ -1,6 +1,6 @@
 /**
- * What the prefill side gives for a prompt that it hands off, and the decode side brings back: which hand-off, of
- * which prompt, where. It travels through proxies that pass it on unread.
+ * The reference that the prefill side gives for a prompt that it hands off, and the decode side brings back: the hand-off,
+ * its prompt and the address. It travels through proxies that pass it on unread.
  *
  *     offset  bytes
  *     0       1   version of the format
@@ -43,7 +43,7 @@ export interface HandoffAddress {
 }
 
 export interface HandoffReference extends HandoffAddress {
-  /** What a proxy passes on. */
+  /** The reference as a proxy passes it on. */
   readonly text: string;
   /** 32 hexadecimal digits. */
   readonly id: string;

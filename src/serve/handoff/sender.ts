@@ -43,7 +43,9 @@ export interface HandoffSenderOptions {
     readonly host?: string;
     /** Default 0: any that is free. */
     readonly port?: number;
-    /** What others reach it by, in references: a host, or `host:port` where the port is another one for them. Default: `host`. */
+    /**
+     * Address in references: a host, or `host:port` where others reach the port under another number. Default: `host`.
+     */
     readonly advertise?: string;
   };
   /** Milliseconds for which blocks of a computed prompt are held for the one who fetches them. Default 30,000. */
@@ -80,7 +82,7 @@ const STRANGERS_MAX = 256;
 /** Credits of one claim that are believed: a claim that names more gets these. */
 const CREDITS_MAX = 1024;
 
-/** What became of offers. */
+/** Offers by how they ended. */
 export interface SenderCounts {
   offered: number;
   /** Every block was taken. */
@@ -108,9 +110,9 @@ export class HandoffSender implements AsyncDisposable {
   readonly #notice: (line: string) => void;
   readonly #offers: Map<string, Offer> = new Map();
   readonly #connections: Set<Socket> = new Set();
-  /** Of these, the ones whose greeting has shown the key. */
+  /** Connections whose greeting has shown the key. */
   #peers = 0;
-  /** Of these, the ones whose greeting has not ended, by address, the oldest first. */
+  /** Connections whose greeting has not ended, by address, the oldest first. */
   readonly #strangers: Map<string, Set<Socket>> = new Map();
   readonly #stopNews: () => void;
   #server: Server | undefined;

@@ -14,7 +14,7 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import type { HandoffReference } from './reference.ts';
 
-/** What a request asks for by them. */
+/** The wish that a request's transfer parameters express. */
 export type TransferWish =
   | { readonly kind: 'none' }
   /** Compute the prompt, and hand its KV off. */
@@ -24,7 +24,7 @@ export type TransferWish =
   /** Neither: `problem` is what to tell the client. */
   | { readonly kind: 'wrong'; readonly problem: string };
 
-/** Of the decode leg; fields of other servers are passed over. */
+/** Fields of the decode leg; those of other servers are passed over. */
 export interface TransferParams {
   readonly reference: string;
   readonly host: string;
@@ -34,7 +34,7 @@ export interface TransferParams {
 /** Longest reference and longest host that are looked at. */
 const TEXT_MAX = 1024;
 
-/** What the value of the field asks for. Values that no server of ours made are a decode leg with an empty reference. */
+/** Reads the wish in the field's value. Values that no server of ours made are a decode leg with an empty reference. */
 export function transferWish(value: unknown): TransferWish {
   if (value === undefined || value === null) return { kind: 'none' };
   if (typeof value !== 'object' || Array.isArray(value)) {
@@ -66,7 +66,7 @@ export function transferWish(value: unknown): TransferWish {
   return { kind: 'decode', params };
 }
 
-/** What the answer of a prefill leg has. @param engine names the prefill server */
+/** The field in the answer of a prefill leg. @param engine names the prefill server */
 export function transferAnswer(reference: HandoffReference, engine: string): object {
   checkInputs(
     { reference, engine },

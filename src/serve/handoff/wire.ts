@@ -31,7 +31,7 @@ const NONCE_BYTES = 32;
 const TAG_BYTES = 16;
 /** Milliseconds of silence after which the system asks whether the peer is still there. */
 const KEEP_ALIVE_MS = 30_000;
-/** Of all frames but blocks. */
+/** Limit of all frames but blocks. */
 const SMALL_BYTES_MAX = 4096;
 
 export const Frame = {

@@ -38,7 +38,7 @@ export interface BuiltSimulation {
   readonly scaling: readonly ScalingSetup[];
   /** Name of the order in which requests wait. */
   readonly scheduler: string;
-  /** What was asked for, with what a deployment file says of the workload. */
+  /** The deployment as asked for, completed by what a deployment file says of the workload. */
   readonly deployment: Deployment;
   /** Control plane as configured, without policies of a bundle. */
   readonly control: ControlConfig;

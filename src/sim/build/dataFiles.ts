@@ -37,7 +37,7 @@ export function latencyDataFile(name: string): URL {
   return new URL(`latency/${name}`, data);
 }
 
-/** What was read of the files of the package, by their names: they stay as they are while a process runs. */
+/** Parsed files of the package, by name. They do not change while a process runs. */
 const shipped = new Map<string, unknown>();
 
 /** Reads a file of the package once. @param name below `data/` */
@@ -70,8 +70,14 @@ export function hardwareNames(): readonly string[] {
 }
 
 /**
+ * Endings that a name may lack where only one model that ships starts with it: what the model was tuned for, its
+ * release, how many of its parameters are active. Sizes, families and precisions may not be left out: `glm-4.5` is not `glm-4.5-air`.
+ */
+const lackable = /^(-(instruct|it|hf|chat|base|v0\.\d|\d{4}|a\d+b))+$/;
+
+/**
  * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
- * short where only one model starts with it.
+ * short where only one model starts with it, by what changes no layer.
  * @param assumePlainAttention whether keys about layers that are not known change nothing
  * @throws TKV_CONFIG for another name, and for the path of something else
  */
@@ -91,11 +97,30 @@ export function loadModel(asked: string, assumePlainAttention: boolean = false):
   const known = dataFileNames('models');
   const longer = known.filter((name) => name.startsWith(`${wanted}-`));
   const remedy = "Put its config.json into data/models, or give that file's path.";
-  const name =
-    !known.includes(wanted) && longer.length === 1
-      ? longer[0]
-      : requireKnownName('model', wanted, known, remedy);
+  const isCut =
+    !known.includes(wanted) && longer.length === 1 && lackable.test(longer[0].slice(wanted.length));
+  // a release of a known model may have another context, other layers, another precision: only its config.json says
+  const shorter = known.filter((name) => wanted.startsWith(`${name}-`)).sort((a, b) => b.length - a.length);
+  const release =
+    shorter.length === 0
+      ? ''
+      : `${shorter[0]} is known, and whether this one has its layers and context is not: name ${shorter[0]} where it has. `;
+  const name = isCut ? longer[0] : requireKnownName('model', wanted, known, `${release}${remedy}`);
   return readShipped(`models/${name}.json`, (text, file) => parseModelConfig(text, file, name));
+}
+
+/**
+ * A model whose keys about layers that are not known change nothing, as its user says; undefined where it has no such keys.
+ * @throws as `loadModel`
+ */
+export function loadVouchedModel(asked: string): ModelConfig | undefined {
+  const model = loadModel(asked, true);
+  try {
+    loadModel(asked);
+    return undefined;
+  } catch {
+    return model;
+  }
 }
 
 /** Names have one slash at most, behind the organisation. */

@@ -58,6 +58,7 @@ import {
   chooseCoefficients,
   loadHardware,
   loadModel,
+  loadVouchedModel,
   modelDefaults,
 } from './dataFiles.ts';
 import { BLOCKS_MAX, blocksOf, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
@@ -232,7 +233,7 @@ function batchLimits(
 const FULL_STEP_TOKENS = 1024;
 
 /**
- * What prompt tokens cost in a full step, a t + b t^2, from two lengths and two places. Shorter steps say less: up to
+ * Cost of prompt tokens in a full step, a t + b t^2, from two lengths and two places. Shorter steps say less: up to
  * some hundred tokens they take as long as one, since the weights are read in any case, and later steps pay for it.
  */
 function computeCost(latency: LatencyModel): { computeUsPerToken: number; computeUsPerTokenSquared: number } {
@@ -323,7 +324,7 @@ function modelTokens(deployment: Deployment, { model }: EngineHardware, capacity
 }
 
 // The file of `tiers.sharedTier`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
-// `tierkv calibrate --remote` writes.
+// `tierkv calibrate` writes of a server.
 
 /** Most blocks of the shared tier that an instance remembers. */
 const SHARED_BLOCKS_MAX = 2 ** 20;
@@ -523,25 +524,15 @@ function refuseIdleParallelism(
   }
 }
 
-/** A model whose unknown keys about layers change nothing, as its user says. */
-function vouchedModel(deployment: Deployment, file: string): ModelConfig {
-  const model = loadModel(file, true);
-  let isKnown = true;
-  try {
-    loadModel(file);
-  } catch {
-    isKnown = false;
-  }
-  if (!isKnown) return model;
-  const problem = `is about keys of a config.json that are not known, and ${model.name} has none`;
-  throw fault(deployment, 'engine.assumePlainAttention', problem, 'Leave it out.');
-}
-
 function loadModelOf(deployment: Deployment): ModelConfig {
   const folder = get(deployment, 'modelConfigFolder');
   const file = folder === undefined ? String(get(deployment, 'model')) : path.join(folder, 'config.json');
   const isVouched = get(deployment, 'engine.assumePlainAttention') === true;
-  const model = isVouched ? vouchedModel(deployment, file) : loadModel(file);
+  const model = isVouched ? loadVouchedModel(file) : loadModel(file);
+  if (model === undefined) {
+    const problem = `is about keys of a config.json that are not known, and ${loadModel(file).name} has none`;
+    throw fault(deployment, 'engine.assumePlainAttention', problem, 'Leave it out.');
+  }
   const element = get(deployment, 'engine.kvCacheDtype') === 'fp8' ? { kvElementBytes: 1 } : {};
   const keepsWhole = get(deployment, 'engine.disableHybridKvCacheManager') === true;
   if (keepsWhole && (model.hybrid?.windowLayers ?? 0) === 0) {
@@ -566,7 +557,7 @@ function hardwareOf(deployment: Deployment, fallback: string): Hardware {
   return all.find((hardware) => hardware.name === name) as Hardware;
 }
 
-/** Of the model of time that is named; else of the one in the file that is named; else the calibrated ones of the GPU. */
+/** Coefficients of the named model of time; else of the named file; else the calibrated ones of the GPU. */
 function coefficientsOf(deployment: Deployment, hardware: Hardware): ChosenCoefficients {
   const named = get(deployment, 'latency.model');
   const backend =

@@ -182,9 +182,8 @@ export async function* readLines(path: string, progress: ReadProgress): AsyncGen
   if (pieceBytes > 0) yield take(Buffer.alloc(0));
 }
 
-// One line of a Mooncake-format trace, checked field by field: `timestamp` (ms), `input_length` and
-// `output_length` (tokens) and `hash_ids` (one id per block of the input), all of them integers from 0 to
-// 2^53 - 1. Other fields are ignored. A line passes whole or is an error that names file, line and field; no
+// One line of a Mooncake-format trace, checked field by field: `timestamp` (ms, perhaps with a fraction), `input_length` and
+// `output_length` (tokens) and `hash_ids` (one id per block of the input), these integers from 0 to 2^53 - 1. Other fields are ignored. A line passes whole or is an error that names file, line and field; no
 // value is ever mended.
 
 interface LinePlace {
@@ -192,22 +191,32 @@ interface LinePlace {
   readonly line: number;
 }
 
-function traceError(place: LinePlace, field: string | undefined, problem: string): TierKVError {
+function traceError(
+  place: LinePlace,
+  field: string | undefined,
+  problem: string,
+  hint: (name: (field: string) => string) => string = () => '',
+): TierKVError {
   const at = field === undefined ? '' : `${field} `;
   const said: Said = (name) =>
-    `${at}${problem}. Mend the line, or leave such lines out with ${name('skipBad')}.`;
+    `${at}${problem}${hint(name)}. Mend the line, or leave such lines out with ${name('skipBad')}.`;
   return lineError(place.path, place.line, said, field === undefined ? {} : { field });
 }
 
-function requireCount(value: unknown, field: string, place: LinePlace): number {
+function requireNumber(value: unknown, field: string, place: LinePlace): number {
   if (value === undefined) throw traceError(place, field, 'is missing');
   if (typeof value !== 'number') throw traceError(place, field, `is ${shown(value)}, not a number`);
   if (value < 0) throw traceError(place, field, `is ${shown(value)}, below 0`);
-  if (!Number.isInteger(value)) throw traceError(place, field, `is ${shown(value)}, not a whole number`);
   if (value > Number.MAX_SAFE_INTEGER) {
     throw traceError(place, field, `is ${shown(value)}, beyond 2^53 - 1, where numbers are no longer exact`);
   }
   return value + 0; // -0 becomes 0
+}
+
+function requireCount(value: unknown, field: string, place: LinePlace): number {
+  const count = requireNumber(value, field, place);
+  if (Number.isInteger(count)) return count;
+  throw traceError(place, field, `is ${shown(value)}, not a whole number`);
 }
 
 /**
@@ -224,7 +233,7 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
     throw traceError(place, undefined, `is ${shown(record)}, not a JSON object`);
   }
   const { timestamp, input_length, output_length, hash_ids } = record as Record<string, unknown>;
-  const timestampMs = requireCount(timestamp, 'timestamp', place);
+  const timestampMs = requireNumber(timestamp, 'timestamp', place);
   const inputTokens = requireCount(input_length, 'input_length', place);
   const outputTokens = requireCount(output_length, 'output_length', place);
 
@@ -236,8 +245,8 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
       place,
       'hash_ids',
       `has ${hash_ids.length} ids, but input_length ${inputTokens} at ${blockTokens} tokens a block ` +
-        `makes ${blocks}` +
-        ' (--block-tokens sets the tokens a block)',
+        `makes ${blocks}`,
+      (name) => ` (${name('blockTokens')} sets the tokens a block)`,
     );
   }
   if (blocks > maxRecordedBlocks) {
@@ -290,7 +299,7 @@ export async function* readMooncakeTrace(
   if (options.limit !== undefined) requireInteger('limit', options.limit, 1);
   const progress = options.progress ?? { bytesRead: 0, bytesTotal: 0, lines: 0 };
 
-  const rows = new MooncakeRows(blockTokens, undefined, 'Stop earlier with --num-requests');
+  const rows = new MooncakeRows(blockTokens, undefined, (name) => `Stop earlier with ${name('requests')}`);
   let requests = 0;
   let skipped = 0;
   for await (const text of readLines(path, progress)) {
@@ -337,6 +346,7 @@ function rowOf({ timestampMs, inputTokens, outputTokens, hashIds }: TraceRequest
 
 /** One request of a Mooncake-format trace, as a command hands it on. */
 export interface TraceRequest {
+  /** Time as the line has it; `mooncakeArrivalUs` makes whole microseconds of it. */
   readonly timestampMs: number;
   readonly inputTokens: number;
   readonly outputTokens: number;

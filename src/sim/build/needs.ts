@@ -1,6 +1,7 @@
 /**
- * What settings need to have an effect. A setting that was given and would do nothing is refused; one in a deployment file,
- * which may serve several kinds of runs, is reported. The same needs decide what stands in the provenance of a result.
+ * Conditions under which a setting has an effect. A setting that was given and would do nothing is refused; one in a
+ * deployment file, which may serve several kinds of runs, is reported. The same needs decide what stands in the
+ * provenance of a result.
  */
 
 import { parse } from 'yaml';
@@ -9,7 +10,7 @@ import { admissionPolicies } from '../control/admission.ts';
 import type { ControlConfig } from '../control/controlPlane.ts';
 import { gateways } from '../control/flowControl.ts';
 import { routingPolicies } from '../control/routing/routing.ts';
-import { outputRows } from '../description/knobs/beside.ts';
+import { outputRows, unwritten } from '../description/knobs/beside.ts';
 import { flagOf, keysOf, knobs, type NeedName, type Path } from '../description/knobs.ts';
 import { outputFlag, type ReadWords } from '../description/readers.ts';
 import {
@@ -40,7 +41,7 @@ export interface DeploymentRun {
   readonly deployment: Deployment;
 }
 
-/** What is known of a run as it is asked for. */
+/** Facts about a run that its settings give before it starts. */
 interface Circumstances extends DeploymentRun {
   readonly isRecorded: boolean;
   /** Whether the decisions of the run are recorded. */
@@ -77,7 +78,7 @@ const readsReports = (run: DeploymentRun): boolean =>
 
 const orNot = (text: string): string => `${text}, or leave it out.`;
 
-const needs: Readonly<Record<NeedName, Need>> = {
+export const needs: Readonly<Record<NeedName, Need>> = {
   gateway: {
     acts: ({ control }) => control.gateway !== null,
     lacks: () => 'is of the gateway queue, and this run has none',
@@ -336,7 +337,9 @@ function refuseIdleKeys({
  * @throws TKV_CONFIG with the first of them that was given
  */
 export function refuseOutputs(options: ReadWords['options'], what: string, remedy: string): void {
-  const written = outputRows.map(([flags]) => flags.split(' ')[0]).filter((flag) => flag !== '--log');
+  const written = outputRows
+    .map(([flags]) => flags.split(' ')[0])
+    .filter((flag) => !unwritten.includes(flag));
   const targets = (['targets.ttftMs', 'targets.itlMs', 'targets.e2eMs'] as const).map(flagOf);
   const [flag] = options.find(([given]) => written.includes(given) || targets.includes(given)) ?? [];
   if (flag === undefined) return;

@@ -1,5 +1,5 @@
 /**
- * Tiers below GPU memory, from their sizes alone (options with the names of tiers) or from upstream's `--kv-offload-config`.
+ * Tiers below GPU memory, from their sizes alone (options with the names of tiers) or from upstream's file of offloading.
  */
 
 import { readText } from '../../io/files/inputs.ts';
@@ -85,7 +85,7 @@ function addTier(
   Object.assign(links, linksDown([above], added.tier, write), linksUp(added.tier, read));
 }
 
-// Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
+// Upstream's file of offloading: host memory and disk tiers in YAML, under its keys. Disk tiers are
 // bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is left out.
 
 /** Blocks of a disk tier that names no capacity. */

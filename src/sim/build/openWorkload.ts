@@ -69,7 +69,10 @@ export type Format = (typeof FORMATS)[number];
 /** Formats whose rows are times and lengths: whether prompts share beginnings does not stand in them. */
 const ofLengths: ReadonlySet<Format> = new Set(['azure', 'burstgpt', 'lengths', 'columns', 'vllm-bench']);
 
-/** What cannot be seen from a trace of this format; undefined where the format says which prompts share their beginnings. */
+/**
+ * A notice of what a trace of this format cannot show; undefined where the format says which prompts share their
+ * beginnings.
+ */
 export function prefixNotice(format: Format): string | undefined {
   if (!ofLengths.has(format)) return undefined;
   return (
@@ -103,11 +106,11 @@ export interface OpenedWorkload {
   /** Present for what is generated, not recorded. */
   readonly spec?: WorkloadSpec;
   readonly workload?: Workload;
-  /** What the last pass over a recorded trace took of it; absent for what is generated. */
+  /** Columns and rows that the last pass over a recorded trace used; absent for generated workloads. */
   readonly taken?: TakenTrace;
 }
 
-/** What was taken of a recorded trace, as far as it was read. */
+/** The part of a recorded trace that was used, as far as it was read. */
 interface TakenTrace {
   readonly columns: TakenColumns;
   rows: number;
@@ -220,7 +223,7 @@ function jsonFormat(line: string, file: string): Format {
   if (whole.length === 1) return whole[0][0];
   const names = whole.map(([format]) => format).join(' and ');
   if (whole.length > 1) {
-    throw at.error('', `has the fields of ${names}`, 'Name the format with --from');
+    throw at.error('', `has the fields of ${names}`, (name) => `Name the format with ${name('format')}`);
   }
   const share = ([, fields]: (typeof jsonFields)[number]): number =>
     fields.filter((field) => field in row).length / fields.length;

@@ -132,7 +132,7 @@ export function simulationChart(
 
 //  A simulation's requests as files: rows with every time that is known, TraceV2, and upstream's results.
 
-/** One row of `--requests`. Times are in microseconds, and null where the event did not happen. */
+/** One row of the file of requests. Times are in microseconds, and null where the event did not happen. */
 interface RequestRecord {
   readonly id: string;
   readonly status: string;
@@ -275,7 +275,7 @@ export function resultsText({ table }: Simulation): string {
   return `${jsonText(rows.sort((a, b) => a.request_id - b.request_id))}\n`;
 }
 
-//  What a simulation prints: upstream's sections, each only where it has something to say.
+// Input of the printed summary: upstream's sections, each only where it has something to say.
 
 export interface SummaryInput {
   readonly simulation: Simulation;
@@ -286,9 +286,9 @@ export interface SummaryInput {
   readonly hasTargets: boolean;
   /** Whether ratios of a cluster are means over instances, as upstream forms them. */
   readonly asUpstream: boolean;
-  /** Summary of the decisions; undefined unless `--summarize-trace` asks for it. */
+  /** Summary of the decisions; undefined unless it is asked for. */
   readonly decisions: DecisionSummary | undefined;
-  /** Of each pool that scales. */
+  /** Scaling of each pool that scales. */
   readonly scaling: readonly ScalingOf[];
 }
 
@@ -488,7 +488,7 @@ export function sectionsText(input: SummaryInput): string {
   return text.replace(/^=== (.*) ===$/gm, '\n$1');
 }
 
-/** As upstream prints it. */
+/** The summary as upstream prints it. */
 export function summaryText(input: SummaryInput): string {
   const { cluster, perInstance } = input;
   const metrics = [...perInstance, cluster].map(metricsSection).join('');

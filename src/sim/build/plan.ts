@@ -54,8 +54,8 @@ export interface SimulationPlan {
   /** Part of the simulation's key: the text of the deployment file, or the autoscaler of the file of policies. */
   readonly named: unknown;
   /**
-   * What was asked for. Seed, targets, end and presets are read here when the simulation is made; the rest says where a result
-   * comes from.
+   * The deployment as asked for. Seed, targets, end and presets are read here when the simulation is made; the rest
+   * says where a result comes from.
    */
   readonly deployment: Deployment;
   /** Warnings about settings without effect, a sentence each. */
@@ -136,7 +136,7 @@ function planSettings(deployment: Deployment): SimulationPlan {
   };
 }
 
-/** What cannot be learned from a workload. */
+/** Notices of what a workload cannot show. */
 function silentWorkload(workload: PlannedWorkload): string[] {
   const notice = workload.kind === 'trace' ? prefixNotice(workload.format) : undefined;
   return notice === undefined ? [] : [notice];

@@ -122,8 +122,9 @@ export function refuseTraceSettings(deployment: Deployment, source: string): voi
 }
 
 /**
- * What shapes a preset changes nothing of a workload that is named. @param source that workload
- * @param used settings that are of use for it all the same
+ * Refuses settings that shape a preset and change nothing of a named workload.
+ * @param source that workload
+ * @param used settings that apply to it all the same
  * @throws TKV_CONFIG naming the setting that would do nothing
  */
 export function refusePresetSettings(
@@ -147,8 +148,8 @@ export function usedByFormat(format: Format): readonly Path[] {
 const RATE_SHARE = 0.8;
 
 /**
- * Of conversations all rounds count in a rate, and later rounds come minutes after the first: a short run never comes to the
- * rate that it was asked for. Undefined where it did, or where there are no conversations.
+ * A notice for conversations that ran too short to reach the asked rate: all rounds count in it, and later rounds come
+ * minutes after the first. Undefined where the rate was reached, or without conversations.
  * @param preset of the workload
  * @param requests that came
  * @param cameS the time in which they came, in seconds

@@ -24,7 +24,7 @@ export interface Provenance {
   readonly floor: boolean;
   /** Every setting that had an effect, by its path, with its given or default value. */
   readonly settings: Settled;
-  /** Of a deployment file: each pool. Model, hardware and latency model above are those of the first. */
+  /** Each pool of a deployment file. Model, hardware and latency model above are those of the first. */
   readonly pools?: readonly PoolProvenance[];
 }
 

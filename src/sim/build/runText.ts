@@ -1,6 +1,6 @@
 /**
- * What `tierkv simulate` prints for people. The first lines say what was simulated: model, GPU, parallelism, workload, memory,
- * model of time, and what that leaves out. Upstream's text, which stands in `output.ts`, is printed under `--as-upstream`.
+ * The text that `tierkv simulate` prints for people. The first lines say what was simulated: model, GPU, parallelism, workload, memory,
+ * model of time, and what that leaves out. Upstream's text, which stands in `output.ts`, is printed where a run is as upstream.
  */
 
 import {
@@ -206,7 +206,7 @@ function instanceTable({ perInstance: all, simulation: { instances }, served }: 
     rows,
   );
   const more = all.length - INSTANCES_MAX;
-  return `${table}${more > 0 ? `and ${instancesText(more)} more, all of which --json has\n` : ''}`;
+  return `${table}${more > 0 ? `and ${instancesText(more)} more, all of which the result as JSON has\n` : ''}`;
 }
 
 function tierTable({ simulation: { instances, shared } }: SummaryInput): string {

@@ -52,7 +52,7 @@ export interface SimulationDetail {
   readonly cache: CacheMetrics;
 }
 
-/** What `simulate` takes beside the description. */
+/** Options of `simulate` beside the description. */
 export interface SimulateOptions {
   /** Texts of files that the description names, by name. They are taken in place of files on disk. */
   readonly files?: Readonly<Record<string, string>>;

@@ -5,7 +5,7 @@
 
 import { isUnanswered, type TaskRunner } from '../../io/workerPool.ts';
 import { configError } from '../../runtime/errors.ts';
-import { pathOfFlag } from '../description/knobs.ts';
+import { flagOf, pathOfFlag } from '../description/knobs.ts';
 import { askedBy, type ReadWords, readWords } from '../description/readers.ts';
 import { refuseOutputs } from './needs.ts';
 import type { PointTasks } from './point.ts';
@@ -14,12 +14,12 @@ import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptP
 /** Most points of one sweep. */
 const POINTS_MAX = 10_000;
 
-/** `--grid rate=10,20` as the option and its values. */
+/** `rate=10,20` as an option and its values. */
 function parseAxis(text: string): { readonly name: string; readonly values: readonly string[] } {
   const [name, list, ...rest] = text.split('=');
   const values = (list ?? '').split(',');
   if (rest.length > 0 || name === '' || values.some((value) => value === '')) {
-    throw configError('--grid', `is "${text}"`, 'Write option=value,value,... for each option.');
+    throw configError('grid', `is "${text}"`, 'Write option=value,value,... for each option.');
   }
   return { name: name.replace(/^--/, ''), values };
 }
@@ -33,11 +33,11 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
   for (const axis of axes) {
     const { name, values } = parseAxis(axis);
     if (points[0] !== undefined && Object.hasOwn(points[0], name)) {
-      throw configError('--grid', `names ${name} twice`, 'Put its values into one list.');
+      throw configError('grid', `names ${name} twice`, 'Put its values into one list.');
     }
     points = points.flatMap((point) => values.map((value) => ({ ...point, [name]: value })));
     if (points.length > POINTS_MAX) {
-      throw configError('--grid', `has more than ${POINTS_MAX} points`, 'Name fewer values.');
+      throw configError('grid', `has more than ${POINTS_MAX} points`, 'Name fewer values.');
     }
   }
   for (const name of Object.keys(points[0] ?? {})) {
@@ -49,13 +49,13 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
       !words.options.some(([given]) => given === flag || (path !== undefined && pathOfFlag(given) === path))
     )
       continue;
-    throw configError('--grid', `has values of ${name}, which stands behind -- too`, 'Keep one of them.');
+    throw configError('grid', `has values of ${name}, which stands behind -- too`, 'Keep one of them.');
   }
   const remedy = 'Give it before --, as an option of tierkv sweep, or run one point by tierkv simulate.';
   return points.map((values) => {
     // a name with a dot is a field of the deployment file
     const more = Object.entries(values).flatMap(([name, value]) =>
-      name.includes('.') ? ['--set', `${name}=${value}`] : [`--${name}`, value],
+      name.includes('.') ? [flagOf('set'), `${name}=${value}`] : [`--${name}`, value],
     );
     const own = readWords(more);
     refuseOutputs([...words.options, ...own.options], 'a point of a sweep', remedy);

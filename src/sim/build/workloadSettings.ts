@@ -3,7 +3,8 @@
 import { readText } from '../../io/files/inputs.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { SimulatedWorkload } from '../cluster/parts.ts';
-import type { Path } from '../description/knobs.ts';
+import { atSpeed } from '../description/knobs/workload.ts';
+import { knobs, type Path, paths } from '../description/knobs.ts';
 import { type Deployment, fault, get, isGiven, nameOf, saidOfSettings } from '../description/settings.ts';
 import type { WorkloadSpec } from '../description/workloadSpec.ts';
 import { type RequestStream, requestsOf, type WorkloadRequest } from '../workload/request.ts';
@@ -104,7 +105,10 @@ export function openPlanned(
 ): OpenedSimulation {
   const { load = 1 } = planned;
   const faster: Adjust = (spec) => (load === 1 ? spec : atLoad(spec, load));
-  const opened = said(deployment, () => openSource(planned, deployment, (spec) => adjust(faster(spec))));
+  const opened = shaped(
+    deployment,
+    said(deployment, () => openSource(planned, deployment, (spec) => adjust(faster(spec)))),
+  );
   const file = planned.kind === 'preset' ? undefined : planned.file;
   if (opened.taken === undefined) refuseTraceSettings(deployment, file ?? 'the workload');
   const limit = get(deployment, 'workload.requests') ?? opened.spec?.numRequests ?? 0;
@@ -132,6 +136,20 @@ export function openPlanned(
     endsAsUpstream: isGiven(deployment, 'workload.traceData') && !isGiven(deployment, 'horizonUs'),
     file,
     source: opened,
+  };
+}
+
+/** A recorded trace as settings want its requests that say so in their rows. */
+function shaped(deployment: Deployment, opened: OpenedWorkload): OpenedWorkload {
+  const given = paths.filter((path) => knobs[path].shapes !== undefined && isGiven(deployment, path));
+  if (given.length === 0 || opened.workload !== undefined) return opened;
+  const shape = (request: WorkloadRequest): WorkloadRequest =>
+    given.reduce((each, path) => knobs[path].shapes?.(each, get(deployment, path) as never) ?? each, request);
+  return {
+    ...opened,
+    *requests() {
+      for (const request of opened.requests()) yield shape(request);
+    },
   };
 }
 
@@ -267,13 +285,7 @@ function sooner(stream: RequestStream, load: number): RequestStream {
   return {
     next(): WorkloadRequest | undefined {
       const request = stream.next();
-      if (request === undefined) return undefined;
-      const arrivalUs = Math.round(request.arrivalUs / load);
-      const { deadlineUs } = request;
-      const untilUs = deadlineUs === 0 ? 0 : deadlineUs - request.arrivalUs + arrivalUs;
-      const { cancelUs = 0 } = request;
-      const given = cancelUs === 0 ? {} : { cancelUs: cancelUs - request.arrivalUs + arrivalUs };
-      return { ...request, arrivalUs, deadlineUs: untilUs, ...given };
+      return request === undefined ? undefined : atSpeed(request, load);
     },
   };
 }

@@ -230,7 +230,7 @@ export function makeGateway(core: ClusterCore): GatewayQueue | null {
 //  Requests of an instance that takes no more: they drain, move or are lost.
 
 /**
- * What has not joined a batch of the instance is routed again within its pool. An answer whose KV has come
+ * Routes again, within the pool, requests that have not joined a batch of the instance. An answer whose KV has come
  * stays with it; one whose KV is not on its way yet goes on at another instance.
  */
 export function redirect(core: ClusterCore, number: number, nowUs: number): void {

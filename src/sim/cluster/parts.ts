@@ -175,7 +175,7 @@ export interface SimulationObserver {
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;
-  /** A block has come from one tier of the instance to another. Moves that began before somebody watched are left out. */
+  /** A block has come from one tier of the instance to another. Moves that began before the observer was there are left out. */
   moved?(instance: number, move: BlockMove): void;
   /** An autoscaler changes the number of replicas. */
   scaled?(change: ScaleChange): void;
@@ -229,7 +229,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
 
 export interface ForcedDecisions {
   /**
-   * By number of the routing decision, 0 for the first of the run: the instance that gets the request, or its
+   * Instances by number of the routing decision, 0 for the first of the run: the instance that gets the request, or its
    * output where the policies hand it off; or both instances.
    */
   readonly routing?: ReadonlyMap<number, number | ForcedRouting>;

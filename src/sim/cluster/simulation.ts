@@ -48,7 +48,7 @@ import {
   type SimulationParts,
 } from './parts.ts';
 import { ScalingLoop, ScalingLoops, type ScalingSetup } from './scaling.ts';
-import { restoreCluster, SimulationSnapshot, type SnapshotData, saveCluster } from './snapshot.ts';
+import { restoreCluster, SimulationSnapshot, type SnapshotData, takeCluster } from './snapshot.ts';
 
 /** Settings of a fork. */
 export interface ForkOptions {
@@ -112,12 +112,12 @@ export class Simulation implements InstanceHost {
       { snapshot: is.fields({ parts: is.func() }), options: is.optional(is.object()) },
     );
     requireOptions(options, forkOptionsNames, 'options');
-    return Simulation.#goOn({ ...snapshot.parts(), ...options }, snapshot.data, false);
+    return Simulation.#goOn({ ...snapshot.parts(), ...options }, snapshot.own, false);
   }
 
-  static #goOn(parts: SimulationParts, data: SnapshotData, audited: boolean): Simulation {
+  static #goOn(parts: SimulationParts, data: SnapshotData, isForeign: boolean): Simulation {
     const simulation = new Simulation(parts);
-    simulation.events = restoreCluster(simulation.#core, data, audited);
+    simulation.events = restoreCluster(simulation.#core, data, isForeign);
     return simulation;
   }
 
@@ -128,7 +128,7 @@ export class Simulation implements InstanceHost {
       const remedy = 'Build it with skipsKeys false.';
       throw new TierKVError('TKV_STATE', `A run that leaves block keys out has no snapshots. ${remedy}`);
     }
-    return new SimulationSnapshot(core.parts, saveCluster(core, this.events), core.tape.fork());
+    return new SimulationSnapshot(core.parts, takeCluster(core, this.events), core.tape.fork());
   }
 
   get key(): SimulationKey {

@@ -5,11 +5,13 @@
 
 import { TierKVError } from '../../runtime/errors.ts';
 import {
+  putBackState,
   restoreState,
   type SavedState,
   type Stateful,
   type StateVisitor,
-  saveState,
+  sealed,
+  takeState,
 } from '../../runtime/snapshot.ts';
 import { SimRequest } from '../instance/simRequest.ts';
 import { EventQueue } from '../kernel/eventQueue.ts';
@@ -19,27 +21,30 @@ import type { ClusterCore, RequestTape } from './core.ts';
 import { keyText, type SimulationKey, type SimulationParts, sameKey } from './parts.ts';
 import { freshScaling } from './scaling.ts';
 
-export function saveCluster(core: ClusterCore, events: number): SnapshotData {
+/** @returns a snapshot whose state has no seal: for forks of this process */
+export function takeCluster(core: ClusterCore, events: number): SnapshotData {
   const place = { events, timeUs: core.nowUs, taken: core.tape.taken };
   return {
     version: snapshotVersion,
     key: core.parts.key,
     ...place,
-    state: saveState(clusterState(core, place)),
+    state: takeState(clusterState(core, place)),
   };
 }
 
 /**
- * @param audited whether all tables are walked afterwards: the data come from outside
+ * @param isForeign whether the data come from outside: their seal is checked, and all tables are walked afterwards
  * @returns events that were handled
  * @throws TKV_MISMATCH for a snapshot of another version or key, and for a damaged one
  */
-export function restoreCluster(core: ClusterCore, data: SnapshotData, audited: boolean): number {
+export function restoreCluster(core: ClusterCore, data: SnapshotData, isForeign: boolean): number {
   checkSnapshot(data, core.parts.key);
   const checkIntegrity = (): void => {
     for (const { engine } of core.instances) engine.checkIntegrity();
   };
-  restoreState({ ...clusterState(core, data), ...(audited ? { checkIntegrity } : {}) }, data.state);
+  const state = clusterState(core, data);
+  if (isForeign) restoreState({ ...state, checkIntegrity }, data.state);
+  else putBackState(state, data.state);
   core.tape.skipTo(data.taken);
   return data.events;
 }
@@ -122,7 +127,7 @@ function visitEvents(core: ClusterCore, visitor: StateVisitor): void {
 
 // A run between two events. `data` is plain: it can be cloned structurally, sent to another thread and kept.
 // Forks in the same thread go on from the snapshot itself, which reads on in the requests without drawing any
-// of them again.
+// of them again, and whose state needs no seal.
 
 /** Version of the data's form; it changes with the fields that are written. */
 export const snapshotVersion = 6;
@@ -140,14 +145,22 @@ export interface SnapshotData {
 
 /** A simulation at one moment, from which any number of runs go on. */
 export class SimulationSnapshot {
-  readonly data: SnapshotData;
+  /** The state as this process took it, without a seal. */
+  readonly own: SnapshotData;
+  #data: SnapshotData | undefined;
   readonly #parts: SimulationParts;
   readonly #tape: RequestTape;
 
   constructor(parts: SimulationParts, data: SnapshotData, tape: RequestTape) {
     this.#parts = parts;
-    this.data = data;
+    this.own = data;
     this.#tape = tape;
+  }
+
+  /** The snapshot as plain data that may leave the process: sealed when it is first asked for. */
+  get data(): SnapshotData {
+    this.#data ??= { ...this.own, state: sealed(this.own.state) };
+    return this.#data;
   }
 
   /** Parts for one more simulation, without the observer and the forced decisions of this one. */

@@ -165,7 +165,7 @@ export function concurrencyKindOf(name: string): ConcurrencyKind | undefined {
   return concurrencyKinds.find((kind) => kind === name);
 }
 
-/** What an instance should have in flight, and which of the two counts; with `hybrid` both do. */
+/** Limits of an instance's load in flight, and the kind that counts; with `hybrid` both do. */
 export interface ConcurrencyCaps {
   readonly kind: ConcurrencyKind;
   readonly requests: number;
@@ -174,8 +174,8 @@ export interface ConcurrencyCaps {
 }
 
 /**
- * What is in flight over what all instances together should have, with `hybrid` the larger of both shares; 1
- * without instances. llm-d's concurrency detector.
+ * Load in flight over the limit of all instances together, with `hybrid` the larger of both shares; 1 without
+ * instances. llm-d's concurrency detector.
  */
 export function concurrencySaturation({ instances }: ClusterState, caps: ConcurrencyCaps): number {
   if (instances.length === 0) return 1;

@@ -324,7 +324,7 @@ export class ObservedView implements CacheView {
 interface Beliefs {
   /** In order of their ends: all last equally long, so they end in the order of their last use. */
   readonly keys: KeyLru;
-  /** By slot. */
+  /** End of each belief by slot, in microseconds. */
   endUs: Float64Array;
 }
 

@@ -26,9 +26,9 @@ import type { RouterState, ShadowName } from './routerState.ts';
 
 /** How old the router's signals are; 0 reads them at each decision. Upstream's default is 50,000 for both. */
 export interface SignalConfig {
-  /** Of queue depth, batch size, KV utilisation and what else instances report. */
+  /** Age of queue depth, batch size, KV utilisation and the other reports of instances. */
   readonly snapshotIntervalUs: number;
-  /** Of the blocks that instances hold. */
+  /** Age of the report of blocks that instances hold. */
   readonly cacheSignalUs: number;
 }
 
@@ -68,7 +68,7 @@ export interface ControlConfig {
   readonly topK: number;
 }
 
-/** What is done with a request at admission, whatever the policy would do. */
+/** The verdict on a request at admission, in place of the policy's. */
 export type ForcedAdmission = AdmissionDecision['verdict'];
 
 /** How a request left an instance. */
@@ -141,7 +141,7 @@ export interface ControlPlane extends Stateful {
     stay?: Stay,
   ): RoutingDecision | null;
   /**
-   * What was to go on at `from` once its prompt has come there goes on at another instance of that
+   * Moves a request that was to go on at `from`, once its prompt has come there, to another instance of that
    * configuration.
    * @returns that instance; -1, with nothing changed, when none is routable
    */

@@ -105,12 +105,12 @@ interface GatewayRules {
   readonly perBandCapacity: number;
   readonly usageLimit: number;
   readonly fairness: (typeof fairnessNames)[number];
-  /** Of the fairness `program-aware`. */
+  /** Rules of the fairness `program-aware`. */
   readonly service: ServiceRules;
   readonly order: 'fifo' | 'slo-deadline';
   /** Whether a full queue puts a less urgent sheddable entry out. */
   readonly sheds: boolean;
-  /** By SLO class, for requests without a target of their own; µs. */
+  /** Targets by SLO class, for requests without a target of their own; µs. */
   readonly targetsUs: Readonly<Record<string, number>>;
 }
 

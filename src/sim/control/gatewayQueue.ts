@@ -16,7 +16,7 @@ export interface GatewayTiming {
   readonly ttlUs: number;
 }
 
-/** What the queue asks of the simulation, or of the gateway before real servers. */
+/** The calls that the queue makes to the simulation, or to the gateway before real servers. */
 interface GatewayHost {
   scheduleDispatch(timeUs: number): void;
   scheduleExpiry(request: RequestView, timeUs: number): void;

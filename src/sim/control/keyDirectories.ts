@@ -13,7 +13,7 @@ const NONE = -1;
 
 export class KeyDirectory {
   readonly #table: KeyTable = new KeyTable();
-  /** By slot of the table: the only instance that holds the key, NONE, or `-2 - list` for several. */
+  /** Holder of a key by slot of the table: the only instance that holds it, NONE, or `-2 - list` for several. */
   #holder: Int32Array = new Int32Array(this.#table.slots).fill(NONE);
   readonly #lists: number[][] = [];
   readonly #freeLists: number[] = [];
@@ -218,7 +218,7 @@ export class LeadingBlocks {
 
 /** Prefixes of prompts in the tiers of all instances. Instances that are not known hold nothing. */
 export class PrefixDirectories {
-  /** By tier: as many as the instance with the most tiers has. */
+  /** Directories by tier, up to the number of tiers that any instance has. */
   readonly tiers: KeyDirectory[] = [];
   readonly #capacityBlocks = new Map<number, readonly number[]>();
   readonly #before: readonly PrefixLayer[];
@@ -326,7 +326,7 @@ export class InstanceKeys implements PrefixView {
 
 class TierKeys {
   readonly capacityBlocks: readonly number[];
-  /** By tier, HBM first. */
+  /** Keys by tier, HBM first. */
   readonly #tiers: readonly KeyLru[];
   readonly #instance: number;
   readonly #directories: readonly KeyDirectory[];

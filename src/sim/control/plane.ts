@@ -211,7 +211,7 @@ export class PolicyControlPlane implements ControlPlane {
   readonly #books: RouterBooks;
   readonly #inFlight: InFlightBook = new InFlightBook();
   readonly #world: ControlWorld;
-  /** By model of the request: who could serve it of the instances that were routable last. */
+  /** Pools by model of the request: the routable instances that could serve it. */
   readonly #pools = new Map<string, ModelPools>();
   #pooled: readonly InstanceSnapshot[] = [];
 

@@ -17,7 +17,7 @@ export interface PolicyChoice {
   readonly [parameter: string]: ParameterValue;
 }
 
-/** What policies are made with. */
+/** Facts and tools that policies are made with. */
 export interface PolicyWorld {
   /**
    * A random stream of that name under the simulation's key, for its owner alone: each call gives another
@@ -43,9 +43,9 @@ export type PlainState =
   | readonly PlainState[]
   | { readonly [key: string]: PlainState };
 
-/** What a program of a bundle remembers: its image is plain data, and policies show it to a visitor as one value. */
+/** State of a bundle's program: its image is plain data, and policies show it to a visitor as one value. */
 export interface SnapshotState {
-  /** What it remembers now, independent of what it does later; null for a program without memory. */
+  /** The program's memory as of now, independent of later calls; null for a program without memory. */
   snapshot(): PlainState;
   /** Goes on from what `snapshot` of an instance of the same program gave. */
   restore(state: PlainState): void;
@@ -86,15 +86,15 @@ export abstract class StatelessPolicy {
   visitState(): void {}
 }
 
-//  What the stages of the control plane answer, one after the other.
+// Answers of the stages of the control plane, one after the other.
 
-/** What admission says to a request. A delayed one comes to admission again after `durationUs`. */
+/** Admission's answer to a request. A delayed one comes to admission again after `durationUs`. */
 export type AdmissionDecision = (
   | { readonly verdict: 'admit' }
   | { readonly verdict: 'reject'; readonly reason: string }
   | { readonly verdict: 'delay'; readonly durationUs: number; readonly reason: string }
 ) & {
-  /** Of a forced decision: what the policy would have said. */
+  /** The policy's own decision, where another one was forced. */
   readonly wished?: AdmissionDecision;
 };
 
@@ -110,7 +110,7 @@ export interface PriorityHints {
 export interface RequestPriority {
   /** Higher is more urgent. */
   readonly score: number;
-  /** What the instance's scheduler is told, a whole number: lower is more urgent. */
+  /** Priority that the instance's scheduler is told, a whole number: lower is more urgent. */
   readonly rank: number;
   readonly hints: PriorityHints;
 }
@@ -119,7 +119,7 @@ export interface CandidateScore {
   readonly instance: number;
   readonly id: string;
   readonly score: number;
-  /** By scorer: its weighted part of the score. Empty for policies that do not add up scores. */
+  /** The weighted parts of the score, by scorer. Empty for policies that do not add up scores. */
   readonly scoreBreakdown: Readonly<Record<string, number>>;
 }
 
@@ -140,21 +140,21 @@ export interface ForcedRouting {
 /** The configurations that a request was routed to before, and stays in when it is routed again. */
 export interface Stay {
   readonly target: string;
-  /** Of the instance that was to compute its prompt for another one; '' without a hand-off. */
+  /** The instance that was to compute its prompt for another one; '' without a hand-off. */
   readonly prefill: string;
 }
 
 export interface RoutingDecision {
   /** Number of the instance that the request runs on; with a hand-off the one that decodes. */
   readonly target: number;
-  /** What the policy chose: another one than `target` only where that was forced. */
+  /** The policy's choice; it differs from `target` only where that was forced. */
   readonly wished: number;
   /** Where its prompt is computed, -1 where that is `target`. */
   readonly prefillInstance: number;
   /** Where it goes on after a hand-off, -1 without one. */
   readonly decodeInstance: number;
   readonly reason: string;
-  /** By instance, in order of their numbers; empty where details are not asked for. */
+  /** Scores by instance, in order of their numbers; empty where details are not asked for. */
   readonly scores: readonly CandidateScore[];
   readonly filteredOut: readonly FilteredOut[];
   /** The best others, the best first; ties to the lowest instance. */
@@ -165,9 +165,9 @@ export interface RoutingDecision {
   readonly couldTake: readonly number[];
 }
 
-// What the control plane sees of instances. A snapshot is written by the `SignalBoard` alone; policies read
-// it. Each signal is as old as its group says: counts that the router keeps itself are always fresh, what
-// instances report is as old as the last report.
+// The control plane's view of instances. A snapshot is written by the `SignalBoard` alone; policies read it. Each
+// signal is as old as its group says: counts that the router keeps itself are always fresh, reports of instances are as
+// old as the last one.
 
 export type Role = 'monolithic' | 'prefill' | 'decode';
 
@@ -271,7 +271,7 @@ export interface InstanceReport {
   batchSize: number;
   maxBatch: number;
   preemptions: number;
-  /** By tier, HBM first. */
+  /** Used blocks by tier, HBM first. */
   usedBlocks: number[];
   freeBlocks: number[];
   hitBlocks: number;
@@ -284,8 +284,8 @@ export interface InstanceReport {
   adapters: readonly string[];
 }
 
-// What the control plane may know of a request. The number of tokens that it will generate is not among it:
-// a policy that reads it would be an oracle.
+// The control plane's view of a request. The number of tokens that it will generate is left out: a policy that reads it
+// would be an oracle.
 
 export interface RequestView {
   /** Unique in the simulation, from 0 in order of arrival. */
@@ -314,7 +314,7 @@ export interface RequestView {
   readonly keys: BlockKeys;
 }
 
-//  What became of a routed request, for policies that learn from it.
+// The end of a routed request, for policies that learn from it.
 
 export interface RequestOutcome {
   readonly request: RequestView;
@@ -353,7 +353,7 @@ function predictedTpotUs(instance: InstanceSnapshot): number {
 }
 
 export interface LatencyTargets {
-  /** Of a request that brings none; 0 for none. */
+  /** Target of a request that brings none; 0 for no target. */
   readonly ttftUs: number;
   readonly tpotUs: number;
   readonly tokensPerS: number;

@@ -155,7 +155,7 @@ export interface PolicyEntry<P, World = PolicyWorld> {
 }
 
 export class Registry<P, World = PolicyWorld, Entry extends PolicyEntry<P, World> = PolicyEntry<P, World>> {
-  /** What the policies are of: `admission`, `routing`, ...; the first part of a field's name. */
+  /** The stage of the policies: `admission`, `routing`, ...; the first part of a field's name. */
   readonly stage: string;
   /** In the order in which they are listed. */
   readonly names: readonly string[];

@@ -1,6 +1,6 @@
 /**
- * What a control plane keeps between decisions: what policies see as `RouterState`, what was sent where, and the times that
- * policies which learn from outcomes are told.
+ * A control plane's books between decisions: `RouterState`, which policies see, the instance that each request was sent
+ * to, and the times at which policies that learn from outcomes are told.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -19,7 +19,7 @@ import {
   TrafficHistory,
 } from './routerState.ts';
 
-//  What the router knows, kept up to date by the control plane and shown to policies as a `RouterState`.
+// The router's knowledge, kept up to date by the control plane and shown to policies as a `RouterState`.
 
 /** Empty view, used when no policy reads caches. */
 const nothingObserved: PrefixView = { topBlocks: () => 0, place: () => ({ blocks: 0, byTier: [] }) };
@@ -147,7 +147,7 @@ export class RouterBooks implements RouterState, Stateful {
   }
 }
 
-//  What was sent where: for each request and instance the tokens it has to compute and what was expected.
+// One request at one instance: the tokens that it has to compute there and what was expected.
 
 interface Sent {
   readonly instance: number;
@@ -222,7 +222,7 @@ type Learner = Pick<NamedPolicy, 'completed'>;
 
 export class Learners implements Stateful {
   readonly #policies: readonly Learner[];
-  /** By request: when its first token came. */
+  /** Time of the first token, by request. */
   readonly #firstUs = new Map<number, number>();
 
   constructor(policies: readonly Learner[]) {

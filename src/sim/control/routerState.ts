@@ -1,7 +1,7 @@
 /**
- * What the router itself knows: tenants, the whole traffic, windows of history, and two views of where KV
- * lies. The observed view is right but old; the shadow is predicted from what the router saw. Nothing
- * reconciles the two: a policy takes which it wants, and their difference is counted.
+ * The router's own knowledge: tenants, the whole traffic, windows of history, and two views of where KV lies. The
+ * observed view is right but old; the shadow is predicted from what the router saw. Nothing reconciles the two: a
+ * policy takes the one it wants, and their difference is counted.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -51,7 +51,7 @@ export interface HistoryPoint {
 export interface PrefixPlace {
   /** Leading blocks found in any tier, each in the fastest that holds it. */
   readonly blocks: number;
-  /** Of these, by tier, HBM first. */
+  /** Number of these blocks by tier, HBM first. */
   readonly byTier: readonly number[];
 }
 
@@ -246,7 +246,7 @@ export class SignalBoard implements Stateful {
     return this.#routable;
   }
 
-  /** As long as it is the same, so are the reported signals of the same instances. */
+  /** A number of the reports. While it stays the same, the reported signals of the same instances do too. */
   get reports(): number {
     return this.#reports;
   }
@@ -342,7 +342,7 @@ function isStill({ kv }: InstanceSnapshot): boolean {
 
 const noTier: ObservedTier = { capacityBlocks: 0, usedBlocks: 0, freeBlocks: 0, utilization: 0 };
 
-//  What the router counts of each tenant. A request without a tenant counts for the tenant ''.
+// The router's counts for one tenant. A request without a tenant counts for the tenant ''.
 
 interface TenantRow {
   sloClass: string;

@@ -1,7 +1,7 @@
 /**
- * What a client of a spec may have beyond upstream's keys (misbehaviour, a choice among prefixes,
- * correlations, archetypes, sessions that walk from state to state): read strictly, and carried over to
- * upstream's keys where those follow from it.
+ * Additions to upstream's keys that a client of a spec may have (misbehaviour, a choice among prefixes, correlations,
+ * archetypes, sessions that walk from state to state). They are read strictly, and carried over to upstream's keys
+ * where those follow from them.
  */
 
 import type { LengthSpec } from '../random/samplers.ts';
@@ -24,7 +24,7 @@ import {
 
 interface ReadAdditions {
   readonly additions: AdditionsSpec;
-  /** Of the first request of a session, or of an archetype; absent: the client's own. */
+  /** Prompt length of the first request of a session, or of an archetype; absent: the client's own. */
   readonly inputLength: LengthSpec | undefined;
   readonly outputLength: LengthSpec | undefined;
   /** Makes the client's requests the first ones of sessions. */
@@ -126,7 +126,7 @@ function readBurst(node: SpecNode | undefined): BehaviorSpec['burst'] {
   return burst;
 }
 
-/** What a kind does where its parts are not given. */
+/** Defaults of each kind's parts. */
 const usual: Readonly<Record<(typeof behaviorKinds)[number], BehaviorSpec>> = {
   normal: {},
   bursty: { burst: { probability: 0.1, size: 10, intervalUs: 10_000 } },
@@ -206,7 +206,7 @@ function readPrefixes(node: SpecNode): PrefixChoiceSpec | undefined {
 
 interface Correlations {
   readonly correlation: CorrelationSpec | undefined;
-  /** Of `intra_tenant_prefix`: the prefix that requests of a tenant share. */
+  /** The prefix that requests of a tenant share, from `intra_tenant_prefix`. */
   readonly prefixes: PrefixChoiceSpec | undefined;
 }
 
@@ -233,7 +233,7 @@ const prompts = {
 } as const;
 const sizes = ['small', 'medium', 'large', 'elephant'] as const;
 
-/** What an archetype stands for. */
+/** The settings that an archetype stands for. */
 interface Archetype extends AdditionsSpec {
   readonly inputLength: LengthSpec;
   /** Rounds of a session; 1 for none. */

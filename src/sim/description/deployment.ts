@@ -1,7 +1,6 @@
 /**
- * What is deployed: pools of like instances, each with its engine, its model of time and its limits. From
- * here a simulation is built; all of it is plain data, so that it can be hashed, swept over and passed to
- * other threads.
+ * A deployment: pools of like instances, each with its engine, its model of time and its limits. From here a simulation
+ * is built; all of it is plain data, so that it can be hashed, swept over and passed to other threads.
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
@@ -109,7 +108,7 @@ function isSameShare(one: EngineConfig['shared'], other: EngineConfig['shared'])
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
-/** What `newSimulation` takes: fleet, workload, control plane and options. */
+/** Input of `newSimulation`: fleet, workload, control plane and options. */
 export interface SimulationSetup {
   readonly deployment: Fleet;
   readonly workload: SimulatedWorkload;

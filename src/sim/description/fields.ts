@@ -18,7 +18,13 @@ import {
   Parser,
   type YAMLMap,
 } from 'yaml';
-import { lineError, nearestName, type SourcePlace, type TierKVError } from '../../runtime/errors.ts';
+import {
+  lineError,
+  nearestName,
+  type Said,
+  type SourcePlace,
+  type TierKVError,
+} from '../../runtime/errors.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 
 /** Bounds of a number; `above` excludes its value. */
@@ -91,10 +97,12 @@ export class SpecNode {
    * An error about `key` of this mapping (or about the mapping itself, for ''), with file, line, path and
    * remedy.
    */
-  error(key: string, problem: string, remedy: string): TierKVError {
+  error(key: string, problem: string, remedy: Said): TierKVError {
     const field = key === '' ? this.path : this.#join(key);
     const { name: what, file, line = 1 } = this.place(key);
-    return lineError(file, line, `${what} ${problem}. ${remedy}`, { field });
+    const said: Said = (called) =>
+      `${what} ${problem}. ${typeof remedy === 'string' ? remedy : remedy(called)}`;
+    return lineError(file, line, said, { field });
   }
 
   /** Where `key` stands, or would stand. */
@@ -319,7 +327,7 @@ class YamlSource {
     return lineError(this.file, line, `${problem}. ${remedy}`);
   }
 
-  /** What stands there: for an alias the node that it names. */
+  /** The node itself; for an alias the node that it names. */
   resolve(node: unknown): unknown {
     return isAlias(node) ? this.#targets.get(node) : node;
   }

@@ -1,6 +1,6 @@
 /**
- * What a setting may hold, and how its value is read. One reader serves a word of a command line, a scalar of a file and a
- * field of an object; it refuses what the kind cannot take, in the words of the one who wrote it.
+ * Kinds of values that a setting may hold, and how they are read. One reader serves a word of a command line, a scalar
+ * of a file and a field of an object; it refuses what the kind cannot take, in the writer's own words.
  */
 
 import {
@@ -66,7 +66,7 @@ export type ValueOf<K extends SettingKind> = K['kind'] extends 'integer' | 'numb
                 ? Name
                 : string;
 
-/** What an object may hold for it: a size may be a number of blocks, a seed a plain number. */
+/** The type of the field in an object: a size may be a number of blocks, a seed a plain number. */
 export type WrittenOf<K extends SettingKind> = K['kind'] extends 'size'
   ? number | string
   : K['kind'] extends 'seed'
@@ -95,7 +95,7 @@ export interface Written {
 /** The error about a value, or about an entry of it. */
 type Refuse = (problem: Said, remedy: Said, entry?: string) => TierKVError;
 
-/** What the kind must be, as in "Set it to ...". */
+/** The range of the kind in words, as in "Set it to ...". */
 function rangeWords({ kind, min, max, whole }: SettingKind): string {
   const what = kind === 'integer' || whole === true ? 'an integer' : 'a number';
   if (max === undefined) return min === undefined ? what : `${what} of at least ${min}`;

@@ -6,6 +6,7 @@
 
 import type { LatencyBackend } from '../latency/latencyNames.ts';
 import { type SizedTierName, sizedTierRows } from '../links/machineTiers.ts';
+import type { WorkloadRequest } from '../workload/request.ts';
 import type { SettingKind, ValueOf, WrittenOf } from './kinds.ts';
 import { clusterKnobs, gatewayKnobs, handoffKnobs } from './knobs/control.ts';
 import { memoryKnobs, modelKnobs } from './knobs/engine.ts';
@@ -19,7 +20,7 @@ export interface Knob extends SettingKind {
   readonly or?: string | number | boolean;
   /** Upstream's default, where that is another one. */
   readonly upstream?: string | number | boolean;
-  /** What `--no-FLAG` is for, where there is such an option. */
+  /** Help of `--no-FLAG`, where there is such an option. */
   readonly negated?: string;
   /** Another name of the option, which help leaves out. */
   readonly alias?: string;
@@ -31,6 +32,8 @@ export interface Knob extends SettingKind {
   readonly isLone?: true;
   /** Whether a value that ends with `.json` is the path of a file. */
   readonly isFile?: true;
+  /** Changes each request of a recorded trace; a setting that has this needs no other file. */
+  readonly shapes?: (request: WorkloadRequest, value: never) => WorkloadRequest;
   /** Names of what a run must have for it to have an effect (`needs.ts`). */
   readonly needs?: readonly string[];
 }
@@ -173,21 +176,22 @@ const firstPaths: readonly Path[] = [
   ...(['model', 'hardware', 'tp', 'pools.total', 'workload.preset', 'workload.rate'] as const),
   'workload.requests',
   ...(Object.keys(sizedTierKnobs) as Path[]),
+  'file',
 ];
 
 const rest = (table: object): readonly Path[] =>
   (Object.keys(table) as Path[]).filter((path) => !firstPaths.includes(path));
 
 export const knobGroups: readonly KnobGroup[] = [
-  { title: 'First of all', paths: firstPaths },
-  { title: 'Model and time', paths: rest(modelKnobs) },
-  { title: 'Memory and batches', paths: rest(memoryKnobs) },
-  { title: 'Instances and routing', paths: rest(clusterKnobs) },
-  { title: 'Gateway queue', paths: rest(gatewayKnobs) },
-  { title: 'Prefill and decode instances', paths: rest(handoffKnobs) },
+  { title: 'Common options', paths: firstPaths },
+  { title: 'Model and latency', paths: rest(modelKnobs) },
+  { title: 'KV memory and batching', paths: rest(memoryKnobs) },
+  { title: 'Cluster and routing', paths: rest(clusterKnobs) },
+  { title: 'Flow control', paths: rest(gatewayKnobs) },
+  { title: 'Disaggregated prefill and decode', paths: rest(handoffKnobs) },
   { title: 'Workload', paths: rest(workloadKnobs) },
-  { title: 'A whole deployment', paths: rest(fileKnobs) },
-  { title: 'Output', paths: rest(targetKnobs) },
+  { title: 'Deployment file', paths: rest(fileKnobs) },
+  { title: 'Output and goodput', paths: rest(targetKnobs) },
 ];
 
 //  The type of a description: the paths as nested fields.

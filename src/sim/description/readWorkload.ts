@@ -270,8 +270,8 @@ function horizonOf(root: SpecNode): number {
   return ticks === 0n ? Infinity : horizonFromInt64('horizon', ticks);
 }
 
-// What must hold between the parts of a spec: one source of traffic, a rate wherever one is needed,
-// service classes for all or for none. Checks of single values are the reader's.
+// Rules between the parts of a spec: one source of traffic, a rate wherever one is needed, service classes for all or
+// for none. Checks of single values are the reader's.
 
 type Fail = (field: string, problem: string, remedy: string) => TierKVError;
 
@@ -379,7 +379,7 @@ function checkLoops(spec: WorkloadSpec, fail: Fail): void {
 
 const V1_CLASSES: Readonly<Record<string, SloClass>> = { realtime: 'critical', interactive: 'standard' };
 
-/** What reading a part of a spec needs to know of the whole. */
+/** Facts of the whole spec that reading a part needs. */
 interface Reading {
   readonly version1: boolean;
   readonly readFile: (path: string) => string;

@@ -57,10 +57,10 @@ class DeploymentReading implements Deployment {
 
 //  Words of a command line.
 
-/** What `tierkv simulate` was asked. */
+/** A command line of `tierkv simulate`, read. */
 export interface AskedSimulation {
   readonly deployment: Deployment;
-  /** What the run writes, by option. */
+  /** The outputs that the run writes, by option. */
   readonly outputs: Outputs;
 }
 export type Outputs = Readonly<Record<string, string | true>>;
@@ -127,7 +127,7 @@ export function readWords(args: readonly string[]): ReadWords {
 
 function unknownOption(flag: string): Error {
   const near = nearestName(flag, [...takesValue.keys()]);
-  const remedy = near === undefined ? 'See tierkv simulate --help.' : `Did you mean ${near}?`;
+  const remedy = near === undefined ? 'Help of tierkv simulate lists all.' : `Did you mean ${near}?`;
   return configError(flag, 'is an unknown option', remedy);
 }
 
@@ -151,9 +151,9 @@ export function fromOptions(options: ReadWords['options'], over?: Deployment): D
 }
 
 /**
- * What the words ask for; later options go before earlier ones.
- * @throws TKV_CONFIG where the deployment is missing or said twice, where an option has no part here, and for more than one
- * workload
+ * Reads the words; later options go before earlier ones.
+ * @throws TKV_CONFIG where the deployment is missing or given twice, where an option has no part here, and for more
+ * than one workload
  */
 export function askedBy(...parts: readonly ReadWords[]): AskedSimulation {
   const options = parts.flatMap((part) => part.options);
@@ -182,7 +182,7 @@ export function asked(options: ReadWords['options'], workload: string | undefine
   return { deployment: checkDescribed(withWorkload(fromOptions(options), workload)), outputs };
 }
 
-/** The name of an output: of `--metrics-path <file>` it is `metricsPath`. */
+/** The name of an output: its option in camel case. */
 function outputName(flags: string): string {
   const [flag] = flags.split(' ');
   return flag.slice(2).replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());

@@ -14,7 +14,7 @@ export interface Deployment {
   readonly places: Readonly<{ [P in Path]?: SourcePlace }>;
   /** How settings are named that have no place: by their options, or by their fields. */
   readonly words: 'options' | 'fields';
-  /** What stands before the name of a field that has no place, where the description is a part of another one. */
+  /** Prefix of the names of fields that have no place, where the description is a part of another one. */
   readonly under?: string;
 }
 
@@ -72,7 +72,7 @@ function placeOf(deployment: Deployment, path: Path, entry?: string): SourcePlac
   return { ...at, name: `${at.name}${at.name.startsWith('--') ? ' ' : '.'}${entry}` };
 }
 
-/** What a setting is called by the one who wrote it, or would be. */
+/** A setting's name in the words of its writer, given or not. */
 export function nameOf(deployment: Deployment, path: Path): string {
   return placeOf(deployment, path).name;
 }

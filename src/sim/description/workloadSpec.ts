@@ -51,7 +51,7 @@ export interface NetworkSpec {
   bandwidthMbps: number;
 }
 
-/** What clients and cohorts have in common. */
+/** Fields that clients and cohorts share. */
 export interface TrafficSpec extends AdditionsSpec {
   id: string;
   tenantId: string;
@@ -139,11 +139,11 @@ export function isClosedLoop(client: TrafficSpec): boolean {
   return client.closedLoop ?? client.reasoning?.multiTurn !== undefined;
 }
 
-// What a client may have beyond upstream's keys: sessions that walk from state to state, misbehaviour, a
-// choice among prefixes, correlations. A client without any of them draws what upstream's draws.
+// Additions of a client to upstream's keys: sessions that walk from state to state, misbehaviour, a choice among
+// prefixes, correlations. A client without any of them draws what upstream's draws.
 
 export const contextGrowths = ['linear', 'sublinear', 'bounded', 'none'] as const;
-/** What of a conversation the next prompt repeats. */
+/** How much of a conversation the next prompt repeats. */
 type ContextGrowth = (typeof contextGrowths)[number];
 
 export interface WalkState {
@@ -199,7 +199,7 @@ export interface CorrelationSpec {
 
 /** Users who give requests up. */
 export interface CancellationSpec {
-  /** Of the requests, in [0, 1]. */
+  /** Share of the requests, in [0, 1]. */
   readonly share: number;
   /** From arrival, in milliseconds. */
   readonly delayMs: LengthSpec;

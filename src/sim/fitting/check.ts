@@ -179,7 +179,7 @@ function judge(options: CheckOptions): LatencyCheckReport {
   const experiments = new Set(measurements.steps.map(({ experiment }) => experiment)).size;
   if (experiments < 2 || experiments > maxExperiments) {
     const problem = `has steps of ${experiments} experiments; each is judged by a fit on the others`;
-    throw configError('--steps', problem, `Give steps of 2 to ${maxExperiments} experiments.`);
+    throw configError('steps', problem, `Give steps of 2 to ${maxExperiments} experiments.`);
   }
   const lookup = modelLookup();
   const start = kernelCoefficients(hardware, loadKernelTables());

@@ -40,7 +40,7 @@ interface FitOptions {
 }
 
 interface FitReport {
-  /** What goes into the coefficient file. */
+  /** Content of the coefficient file. */
   readonly file: Record<string, unknown>;
   readonly fitted: Score;
   readonly heldOut?: Score;
@@ -82,12 +82,12 @@ function fitSteps(options: FitOptions): FitReport {
   const experiments = [...new Set(measurements.steps.map(({ experiment }) => experiment))];
   for (const name of options.holdOut) {
     if (experiments.includes(name)) continue;
-    throw configError('--hold-out', `names "${name}"`, `The records have: ${experiments.join(', ')}.`);
+    throw configError('holdOut', `names "${name}"`, `The records have: ${experiments.join(', ')}.`);
   }
   const judged = measurements.steps.filter(({ experiment }) => options.holdOut.includes(experiment));
   const steps = measurements.steps.filter(({ experiment }) => !options.holdOut.includes(experiment));
   if (steps.length === 0) {
-    throw configError('--steps', 'holds no step to fit to', 'Give steps, or hold out fewer experiments.');
+    throw configError('steps', 'holds no step to fit to', 'Give steps, or hold out fewer experiments.');
   }
   const links = options.links === undefined ? {} : linksOf(options.links);
   const about = {
@@ -155,11 +155,11 @@ export function loadMeasurements(
   const stepFile = steps ?? 'data/latency/h100-steps.csv.gz';
   const raw = stepText.slice(0, stepText.indexOf('\n')).includes('step.ts_start_ns');
   if (!Number.isSafeInteger(blockTokens) || blockTokens < 1) {
-    throw configError('--block-tokens', `is ${blockTokens}`, 'Give an integer of at least 1.');
+    throw configError('blockTokens', `is ${blockTokens}`, 'Give an integer of at least 1.');
   }
   if (!raw && blockTokens !== usualBlockTokens) {
     const problem = `is ${blockTokens}, and ${stepFile} counts tokens, not blocks`;
-    throw configError('--block-tokens', problem, "Leave it out: it is for a step log of vLLM's scheduler.");
+    throw configError('blockTokens', problem, "Leave it out: it is for a step log of vLLM's scheduler.");
   }
   const parsed = raw ? parseEngineLog(stepText, stepFile, blockTokens) : parseStepRecords(stepText, stepFile);
   const useRuns = runs !== undefined || steps === undefined;

@@ -1,10 +1,10 @@
 /**
- * `tierkv latency fit --requests`: coefficients of a GPU from the requests of one measured run, when no steps
+ * Coefficients of a GPU from the requests of one measured run, when no steps
  * were logged. The first share of the requests is fitted to, the rest judges; what is written is the fit on
  * the first share alone. A fit that does not fit is refused: the run was then served in another way than was said.
  */
 
-import { configError, requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, requireFraction, requireInteger } from '../../runtime/errors.ts';
 import { loadCoefficients, loadHardware, loadKernelTables, loadModel, readText } from '../build/dataFiles.ts';
 import type { CalibratedCoefficients } from '../latency/calibrated.ts';
 import { coefficientSchema } from '../latency/coefficients.ts';
@@ -24,10 +24,10 @@ export interface ServedBy {
   readonly tp: number;
   /** Ranks of a mixture of experts, or engines of a dense model that requests are dealt to in turn. */
   readonly dp: number;
-  readonly maxNumSeqs: number;
-  readonly maxNumBatchedTokens: number;
-  readonly gpuMemoryUtilization: number;
-  readonly blockSize: number;
+  readonly maxSequences: number;
+  readonly maxBatchedTokens: number;
+  readonly memoryUtilization: number;
+  readonly blockTokens: number;
   /** KV blocks of the engine, where its log says them; else they follow from the GPU and the model. */
   readonly kvBlocks?: number;
 }
@@ -79,18 +79,18 @@ export function measuredRun(
 ): MeasuredRun & { readonly kvBlocks: number } {
   const hardware = loadHardware(by.gpu);
   const model = loadModel(by.model);
-  const tp = requireInteger('--tp', by.tp, 1, 1024);
-  const dp = requireInteger('--dp', by.dp, 1, 1024);
+  const tp = requireInteger('tp', by.tp, 1, 1024);
+  const dp = requireInteger('dp', by.dp, 1, 1024);
   const isMoe = model.experts > 0;
   const kvBlocks = by.kvBlocks ?? blocksOf(model, hardware, by);
-  const blockTokens = requireInteger('--block-tokens', by.blockSize, 1, 65_536);
+  const blockTokens = requireInteger('blockTokens', by.blockTokens, 1, 65_536);
   const ranks = isMoe ? dp : 1; // of one engine, which its batch is spread over
-  const ofRank = requireInteger('--max-num-batched-tokens', by.maxNumBatchedTokens, 1, 10_000_000);
+  const ofRank = requireInteger('maxBatchedTokens', by.maxBatchedTokens, 1, 10_000_000);
   return {
     requests,
     kvBlocks,
     limits: {
-      requests: ranks * requireInteger('--max-num-seqs', by.maxNumSeqs, 1, 65_536),
+      requests: ranks * requireInteger('maxSequences', by.maxSequences, 1, 65_536),
       tokensPerStep: ranks * ofRank,
       ...(ranks === 1 ? {} : { tokensPerPrompt: ofRank }), // no prompt lies on two ranks
       kvTokens: kvBlocks * blockTokens,
@@ -103,14 +103,14 @@ export function measuredRun(
 }
 
 function blocksOf(model: ModelConfig, hardware: Hardware, by: ServedBy): number {
-  const { tp, dp, maxNumSeqs, maxNumBatchedTokens, gpuMemoryUtilization, blockSize } = by;
+  const { tp, dp, maxSequences, maxBatchedTokens, memoryUtilization, blockTokens } = by;
   return engineMemory(model, hardware, {
     tp,
     dp: model.experts > 0 ? dp : 1,
-    blockTokens: blockSize,
-    memoryUtilization: gpuMemoryUtilization,
-    maxSequences: maxNumSeqs,
-    maxBatchedTokens: maxNumBatchedTokens,
+    blockTokens,
+    memoryUtilization,
+    maxSequences,
+    maxBatchedTokens,
   }).blocks;
 }
 
@@ -130,12 +130,14 @@ function fitOneRun(options: FitRequestsOptions, progress: FitProgress | undefine
   const hardware = loadHardware(options.gpu);
   const read = readMeasuredRun(readText(options.requests), options.requests);
   const { requests } = read;
-  const fitted = Math.floor(requests.length * requireFraction('--fit-share', options.fitShare));
+  const fitted = Math.floor(requests.length * requireFraction('fitShare', options.fitShare));
   if (fitted < 1) {
     const problem = `${options.requests} leaves ${fitted} requests to fit to`;
-    throw new TierKVError('TKV_INPUT', `${problem}. Give more requests or a larger --fit-share.`, {
-      path: options.requests,
-    });
+    throw namedError(
+      'TKV_INPUT',
+      { path: options.requests },
+      (name) => `${problem}. Give more requests or a larger ${name('fitShare')}.`,
+    );
   }
   const { kvBlocks, ...run } = measuredRun(requests, options);
   requireRoomFor(run, options, kvBlocks);
@@ -172,8 +174,8 @@ function requireRoomFor(
 ): void {
   const longest = Math.max(...requests.map(({ promptTokens, outputTokens }) => promptTokens + outputTokens));
   if (longest <= (limits.kvTokens ?? Infinity)) return;
-  const problem = `is ${kvBlocks} of ${options.blockSize} tokens, and a request of ${options.requests} has ${longest} tokens`;
-  throw configError('--hbm', problem, 'Give the number of blocks that the log of the engine says.');
+  const problem = `is ${kvBlocks} of ${options.blockTokens} tokens, and a request of ${options.requests} has ${longest} tokens`;
+  throw configError('kvBlocks', problem, 'Give the number of blocks that the log of the engine says.');
 }
 
 /**
@@ -214,17 +216,22 @@ function requireGoodFit(
       : `Times between tokens of requests with equally many beside them differ by a factor of ${factor.toFixed(1)}: the ` +
         'server, or its machine, did other work at the time, and no model of time follows that. Observe it when it is ' +
         'quiet, or at a lower rate. Otherwise: ';
-  throw new TierKVError(
+  const compared = ['model', 'gpu', 'tp', 'dp', 'maxSequences', 'maxBatchedTokens'];
+  throw namedError(
     'TKV_INPUT',
-    `${options.requests}: the fit does not fit: it is off by ${(100 * error).toFixed(0)}% on the very requests it was ` +
-      `fitted to, more than ${100 * mostError}%. ${restless}The run was served in another way than was said: compare --model, --gpu, ` +
-      '--tp, --dp, --max-num-seqs, --max-num-batched-tokens and --hbm with the log of the engine, and see that the ' +
-      'file has cached_tokens where the prefix cache was on',
     { path: options.requests },
+    (name) =>
+      `${name(options.requests)}: the fit does not fit: it is off by ${(100 * error).toFixed(0)}% on the very requests it ` +
+      `was fitted to, more than ${100 * mostError}%. ${restless}The run was served in another way than was said: compare ` +
+      `${compared.map(name).join(', ')} and ${name('kvBlocks')} with the log of the engine, and see that the file has ` +
+      'cached_tokens where the prefix cache was on',
   );
 }
 
-/** What a run would be with coefficients as they are, all requests judged. @param file of coefficients; as shipped unless given */
+/**
+ * The run as these coefficients predict it, with all requests judged.
+ * @param file of coefficients; as shipped unless given
+ */
 export function predictedRun(
   requests: MeasuredRun['requests'],
   by: ServedBy,

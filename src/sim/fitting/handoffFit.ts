@@ -6,7 +6,7 @@ import { checkInputs } from '../../runtime/options.ts';
 import type { HandoffConfig } from '../cluster/handoffs.ts';
 import { fitLink } from '../latency/capacity.ts';
 
-/** What is measured of one hand-off. */
+/** Measurements of one hand-off. */
 export interface MeasuredHandoff {
   /** `taken` where the prompt was whole. */
   readonly outcome: string;

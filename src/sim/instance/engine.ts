@@ -1,7 +1,7 @@
 /**
- * What an instance needs of an engine: it takes requests, and forms and settles one step at a time. The one
- * engine of the simulator is `SchedulerEngine`, the real scheduler on the real manager; the interface lets
- * tests put a model of another simulator's engine under the same instance, cluster and metrics.
+ * The engine as an instance needs it: it takes requests, and forms and settles one step at a time. The one engine of
+ * the simulator is `SchedulerEngine`, the real scheduler on the real manager; the interface lets tests put a model of
+ * another simulator's engine under the same instance, cluster and metrics.
  */
 
 import type { SchedulerConfig } from '../../runtime/batching/config.ts';
@@ -35,7 +35,7 @@ import type { SimRequest } from './simRequest.ts';
 
 /** One step: what it computes, and what comes of it. The engine fills one object again and again. */
 export interface EngineStep {
-  /** What the latency model is asked. */
+  /** Input of the latency model. */
   readonly sums: BatchSums;
   /** Transfers that the step waits for, in microseconds. */
   readonly transferUs: number;
@@ -47,19 +47,19 @@ export interface EngineStep {
   readonly leftOut: readonly SimRequest[];
   /** Requests that the step prefills and whose prompts go to another instance. */
   readonly leaving: readonly SimRequest[];
-  /** By index in `leaving`: tokens of the prompt that are there when the step ends. */
+  /** Tokens of the prompt that are there when the step ends, by index in `leaving`. */
   readonly leavingTokens: readonly number[];
   /** Requests that sample a token at the end of a prefill. */
   readonly started: readonly SimRequest[];
   /** Requests that end with the step, in batch order. */
   readonly finished: readonly SimRequest[];
-  /** By index in `finished`: tokens generated. */
+  /** Tokens generated, by index in `finished`. */
   readonly outputTokens: readonly number[];
   /** Keys of requests whose loads, since the last such step, brought back blocks that had just gone down. */
   readonly thrashedFor: readonly BlockKeys[];
 }
 
-/** What an engine says of one of its tiers, in blocks. */
+/** An engine's report of one of its tiers, in blocks. */
 export interface TierReport {
   readonly tier: TierName;
   readonly capacityBlocks: number;
@@ -67,11 +67,11 @@ export interface TierReport {
   readonly usedBlocks: number;
   /** Free or evictable. */
   readonly freeBlocks: number;
-  /** Of the tier that instances share, how much of it holds anything, of all instances. */
+  /** Filled share of the tier that instances share, by blocks of all instances. */
   readonly sharedFill?: number;
 }
 
-/** What went on in a tier. */
+/** Traffic of one tier since the start. */
 export interface InstanceTierMetrics {
   readonly tier: TierName;
   readonly capacityBlocks: number;
@@ -90,7 +90,7 @@ export interface LinkMetrics {
   readonly busyUs: number;
 }
 
-/** What an engine counted of its tiers and links since the start. */
+/** An engine's counts of its tiers and links since the start. */
 export interface EngineTraffic {
   readonly tiers: readonly InstanceTierMetrics[];
   readonly links: readonly LinkMetrics[];
@@ -151,7 +151,7 @@ export interface InstanceEngine {
   readonly adapters?: readonly string[];
   /** Loads of adapters so far. */
   readonly adapterLoads?: number;
-  /** By tier, HBM first. */
+  /** Reports by tier, HBM first. */
   tiers(): readonly TierReport[];
   traffic(): EngineTraffic;
   /** Leading blocks under these keys that HBM holds. Changes nothing. */
@@ -191,8 +191,8 @@ export interface InstanceEngine {
   checkIntegrity(): void;
 }
 
-// What an engine is made of, checked field by field: its KV tiers and the links between them, and how its
-// scheduler forms batches.
+// Configuration of an engine, checked field by field: its KV tiers and the links between them, and how its scheduler
+// forms batches.
 
 /** A tier below the top one. */
 export interface LowerTier {
@@ -213,7 +213,7 @@ export type LoadTiming =
 /** The engine of a simulated instance: blocks, tiers, limits and policies. */
 export interface EngineConfig {
   readonly blockTokens: number;
-  /** What a request holds beside the blocks of its tokens, of a model with sliding windows or linear layers. */
+  /** Blocks that a request holds beside those of its tokens, for a model with sliding windows or linear layers. */
   readonly side?: SideBlocks;
   /** LoRA adapters in GPU memory; left out where they are names that cost nothing. */
   readonly adapters?: AdapterConfig;
@@ -222,7 +222,7 @@ export interface EngineConfig {
   readonly topBlocks: number;
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
-  /** What the last tier is, where instances share it; loads are then deferred. Default: each its own. */
+  /** The last tier, where instances share it; loads are then deferred. Default: each its own. */
   readonly shared?: SharedServerConfig;
   /** GPUs over which a block lies: the shared tier takes what each of them has of it. Default 1. */
   readonly ranks?: number;
@@ -410,7 +410,7 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
   };
 }
 
-//  What an engine of the real scheduler and manager says of itself.
+// Counters of an engine of the real scheduler and manager.
 
 /**
  * @param hits of requests that joined the batch, by tier; the manager's own also count requests that looked and

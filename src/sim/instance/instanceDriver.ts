@@ -34,7 +34,7 @@ interface InstanceDriverConfig {
 }
 
 export class InstanceDriver implements TransferDriver {
-  /** Told of each block that has come from one tier to another, where somebody listens. */
+  /** Told of each block that has come from one tier to another, where a listener is set. */
   moved: ((move: BlockMove) => void) | null = null;
   /** Null where jobs end at once. */
   readonly flights: Flights<JobId> | null;
@@ -193,7 +193,7 @@ export class InstanceDriver implements TransferDriver {
     return from !== null && to === this.#top && from !== this.#top;
   }
 
-  /** Tells of the move that `#route` has; copies within a tier and seals are none. */
+  /** Tells of the move that `#route` has; copies within a tier and seals do not count. */
   #tellMove(startUs: number, endUs: number, isMissing: boolean): void {
     const { from, to, bytes, keys, keyAt, priority, leaves } = this.#route;
     if (from === null || from === to || keyAt === -1) return;

@@ -389,7 +389,7 @@ export class SchedulerEngine implements InstanceEngine {
     }
   }
 
-  /** What each decode sees in its window: a walk over the batch, for models that have one. */
+  /** Sums the tokens that each decode sees in its window: a walk over the batch, for models that have a window. */
   #sumWindows(plan: StepPlan<SimRequest>): void {
     const { sums } = this.#step;
     let windowTokens = 0;
@@ -596,7 +596,7 @@ class HeldBlocks {
 interface LinkLoadEstimate {
   readonly loads: LoadTiming;
   readonly blockBytes: number;
-  /** Of the engine's configuration. Infinity: whatever is cached is loaded. */
+  /** Time of a token, from the engine's configuration. Infinity: every cached block is loaded. */
   readonly computeUsPerToken: number;
   readonly computeUsPerTokenSquared: number;
   /** Null where loads take no time of their own. */

@@ -1,6 +1,6 @@
 /**
- * What a deployment's memory and links can do: how many KV blocks fit, and how long a transfer between
- * tiers takes by a link profile.
+ * Limits of a deployment's memory and links: how many KV blocks fit, and how long a transfer between tiers takes by a
+ * link profile.
  */
 
 import {
@@ -261,7 +261,7 @@ export function parseLinkCalibration(text: string, file: string): LinkCalibratio
   root.flag('sustained');
   root.has('uploads'); // how the runtime uploads: known, and of no interest to a model of links
   const links = readLinks(root);
-  if (links === undefined) throw root.error('links', 'is missing', 'Run tierkv calibrate --out FILE');
+  if (links === undefined) throw root.error('links', 'is missing', 'Write the file with tierkv calibrate');
   root.close();
   return { device, software, links };
 }

@@ -8,7 +8,7 @@
  * of them is off by more than 0.03 GiB. Block counts that other engines logged judge them (test/sim/latency).
  */
 
-import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
+import { configError, namedError, requireInteger, requirePositive } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { kvLayout } from './kvLayout.ts';
@@ -35,7 +35,7 @@ const runtimeGib = { alone: 0.13, several: 0.55 } as const;
 /** Share of the memory on the data sheet that a process is shown where a GPU's file does not say it. */
 const visibleShare = 0.985;
 
-/** What `engineMemory` takes beside model and GPU. */
+/** Options of `engineMemory` beside model and GPU. */
 export interface EngineMemoryOptions {
   readonly tp: number;
   /** Data parallel ranks of a mixture of experts, over which its experts are spread too. */
@@ -232,13 +232,16 @@ export function engineMemory(
   const blocks = Math.floor((kvGib * gib) / blockBytes);
   if (blocks < 1) {
     const each = adaptersGib.toFixed(1);
-    const adapters =
-      adaptersGib > 0 ? `LoRA adapters take ${each} GiB of it: lower --max-loras or --max-lora-rank. ` : '';
-    throw new TierKVError(
+    const adapters = (name: (field: string) => string): string =>
+      adaptersGib > 0
+        ? `LoRA adapters take ${each} GiB of it: lower ${name('engine.maxLoras')} or ${name('engine.maxLoraRank')}. `
+        : '';
+    throw namedError(
       'TKV_CAPACITY',
-      `${model.name} needs ${usedGib.toFixed(1)} GiB on each GPU before its first KV block, and ` +
-        `${hardware.name} gives ${usableGib.toFixed(1)} GiB. ${adapters}Use more GPUs (tp), or a larger one.`,
       { field: 'tp' },
+      (name) =>
+        `${model.name} needs ${usedGib.toFixed(1)} GiB on each GPU before its first KV block, and ` +
+        `${hardware.name} gives ${usableGib.toFixed(1)} GiB. ${adapters(name)}Use more GPUs (${name('tp')}), or a larger one.`,
     );
   }
   return {

@@ -1,11 +1,13 @@
 /**
- * What layers of a model keep of a context. Layers of full attention keep all of it, those of a sliding window its last
- * tokens, linear ones (Mamba, gated delta rule) a state of one size. Blocks are shared out as vLLM's hybrid KV cache
- * manager does it (vllm/v1/core/kv_cache_utils.py, `_get_kv_cache_groups_uniform_page_size`): layers of a kind are dealt to
- * groups of equally many layers, each group has its own table of blocks, and all take blocks of one size from one pool.
+ * Layers of a model, and the part of a context that each keeps. Layers of full attention keep all of it, those of a
+ * sliding window its last tokens, linear ones (Mamba, gated delta rule) a state of one size. Blocks are shared out as
+ * vLLM's hybrid KV cache manager does it (vllm/v1/core/kv_cache_utils.py, `_get_kv_cache_groups_uniform_page_size`):
+ * layers of a kind are dealt to groups of equally many layers, each group has its own table of blocks, and all take
+ * blocks of one size from one pool.
  *
- * Not modelled: a prefix counts as found where the layers of full attention have it, and the window before its end, or the
- * state, is taken to be there too. Attention in chunks (Llama 4) keeps all tokens, as vLLM does unless told otherwise.
+ * Not modelled: a prefix counts as found where the layers of full attention have it, and the window before its end, or
+ * the state, is taken to be there too. Attention in chunks (Llama 4) keeps all tokens, as vLLM does unless told
+ * otherwise.
  */
 
 import { requireInteger } from '../../runtime/errors.ts';

@@ -1,9 +1,10 @@
 /**
- * What a `config.json` says of layers and attention that this reader does not know. A key that speaks of them and is not
- * known may give each token other bytes of KV, so that the model is refused with the key's name unless its user says that all layers
- * attend plainly. Keys that speak of anything else are not looked at.
+ * Keys of a `config.json` that speak of layers and attention and that this reader does not know. Such a key may give
+ * each token other bytes of KV, so the model is refused with the key's name unless its user says that all layers attend
+ * plainly. Keys that speak of anything else are not looked at.
  */
 
+import type { Said } from '../../runtime/errors.ts';
 import type { SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 
@@ -62,7 +63,7 @@ const known: ReadonlySet<string> = new Set([...[...read, ...harmless].join(' ').
 /** Kinds of `layer_types` that are counted as what they are. */
 const knownKinds = /^(full_attention|attention|global_attention|global|chunked_attention|moe|dense)$/;
 
-/** What is read of a configuration. */
+/** The parts of a configuration that are read. */
 interface WholeConfig {
   readonly nodes: readonly SpecNode[];
 }
@@ -70,9 +71,9 @@ interface WholeConfig {
 /** The key by which a file says it, where a command has no option for it. */
 export const assumeKey = 'assume_plain_attention';
 
-const remedy =
+const remedy: Said = (name) =>
   'Where every layer keeps keys and values of every token as usual, ' +
-  `write "${assumeKey}": true into the file (simulate: --assume-plain-attention)`;
+  `write "${assumeKey}": true into the file, or give ${name('assumePlainAttention')}`;
 
 /** Whether a value says nothing: null, false, 0, an empty text, list or mapping. */
 function isSilent(node: SpecNode, key: string): boolean {

@@ -22,7 +22,7 @@ export function hasOwnCoefficients(backend: LatencyBackend): boolean {
   return !broughtCoefficients.includes(backend);
 }
 
-/** What `newLatencyModel` takes: model, GPU, parallelism and coefficients. */
+/** Input of `newLatencyModel`: model, GPU, parallelism and coefficients. */
 export interface LatencySetup {
   readonly model: ModelConfig;
   readonly hardware: Hardware;

@@ -228,8 +228,9 @@ function weightBytesOf(config: Config, name: string, activationBytes: number): n
 }
 
 /**
- * What an engine holds of a weight beyond its bits, and the padding of its experts. vLLM's kernels for MXFP4 take hidden sizes in
- * multiples of 256 and widths in multiples of 128 (vllm/model_executor/layers/quantization/mxfp4.py, Marlin).
+ * Bytes that an engine holds of a weight beyond its bits, and the padding of its experts. vLLM's kernels for MXFP4 take
+ * hidden sizes in multiples of 256 and widths in multiples of 128 (vllm/model_executor/layers/quantization/mxfp4.py,
+ * Marlin).
  */
 function storedAs(
   config: Config,

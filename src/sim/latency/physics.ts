@@ -1,6 +1,6 @@
 /**
- * What a step costs physically: a model as one GPU sees it (matrices, bytes, messages), the floor below
- * which no step can be, and the times of its three kernels.
+ * Physical cost of a step: a model as one GPU sees it (matrices, bytes, messages), the floor below which no step can
+ * be, and the times of its three kernels.
  */
 
 import * as is from '../../runtime/kinds.ts';

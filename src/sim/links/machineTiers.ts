@@ -25,7 +25,7 @@ const [readRate, writeRate, baseLatencyUs] = deviceClasses[usualDisk];
 export type SizedTierName = Extract<TierName, 'ddr' | 'nvme'>;
 export interface SizedTierRow {
   readonly tier: SizedTierName;
-  /** Of its option, which has the tier's name. */
+  /** Help of the tier's option, which has the tier's name. */
   readonly about: string;
   readonly read: LinkProfile;
   readonly write: LinkProfile;
@@ -39,7 +39,7 @@ export interface SizedTierRow {
 export const sizedTierRows: readonly SizedTierRow[] = [
   {
     tier: 'ddr',
-    about: 'host memory of an instance for KV, as 256GiB or in blocks (default: none)',
+    about: 'KV cache in host memory per instance, as 256GiB or in blocks (default: none)',
     read: pcie,
     write: pcie,
     usualGib: [0, 128, 512],
@@ -47,7 +47,7 @@ export const sizedTierRows: readonly SizedTierRow[] = [
   },
   {
     tier: 'nvme',
-    about: 'disk of an instance for KV, as 2TiB or in blocks (default: none)',
+    about: 'KV cache on disk per instance, as 2TiB or in blocks (default: none)',
     read: { baseLatencyUs, bandwidthBytesPerS: readRate * 1e6 },
     write: { baseLatencyUs, bandwidthBytesPerS: writeRate * 1e6 },
     usualGib: [0, 4096],

@@ -40,7 +40,7 @@ export class Flights<T> {
   /** Transfers that leave next, with the times of their ends. */
   readonly #leaving: T[] = [];
   readonly #endsUs: number[] = [];
-  /** By link: the copy that the next one may join. */
+  /** The copy that the next one may join, by link. */
   readonly #copies: Map<string, { bytes: number; members: number[] }> = new Map();
 
   constructor(links: LinkModel, timeline: Timeline) {
@@ -140,7 +140,7 @@ export interface LinkProfile {
   /** Time that each transfer takes of the link, beside its bytes. */
   readonly baseLatencyUs: number;
   readonly bandwidthBytesPerS: number;
-  /** What a transfer that travels alone takes longer. Default 0. */
+  /** Additional time of a transfer that travels alone. Default 0. */
   readonly delayUs?: number;
   /**
    * Share of its own bandwidth that a direction has while the opposite one is busy, above 0 and at most 1.
@@ -353,7 +353,7 @@ export function modeledDigest(key: Uint32Array): Digest {
   return { lo: (key[0] ^ key[2]) >>> 0, hi: (key[1] ^ key[3]) >>> 0 };
 }
 
-/** What is copied has no key yet, so whichever bytes do. */
+/** A transfer as an item of a store. A copied block has no key yet, so any bytes do. */
 function itemAt(transfer: Transfer, place: Place): StoreItem {
   return {
     slot: place.slot,

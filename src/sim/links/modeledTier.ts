@@ -69,7 +69,7 @@ export class ModeledTier implements TierStore {
     this.#identities = new Uint32Array(0);
   }
 
-  /** As `write`, of one item and at once. */
+  /** Writes one item at once; otherwise like `write`. */
   writeItem(item: StoreItem): StoreResult {
     if (this.#disposed) return refused('the store is disposed');
     const refusal = this.#ledger.refuseWrite(item);
@@ -84,7 +84,7 @@ export class ModeledTier implements TierStore {
     return loaded;
   }
 
-  /** As `read`, of one item and at once. */
+  /** Reads one item at once; otherwise like `read`. */
   readItem(item: StoreItem): StoreResult {
     if (this.#disposed) return refused('the store is disposed');
     const refusal = this.#ledger.refuseRead(item);

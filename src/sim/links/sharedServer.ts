@@ -62,7 +62,7 @@ interface ServerLink {
 }
 
 /**
- * Of an instance's links to the server, by direction, for the bytes of one GPU. The server's own come on top.
+ * Links of an instance to the server, by direction, for the bytes of one GPU. The server's own links come on top.
  * @param ranks GPUs of the instance, which share its link
  */
 export function instanceLinks(
@@ -79,7 +79,7 @@ export function instanceLinks(
   return { read: profile(readBytesPerS), write: profile(writeBytesPerS) };
 }
 
-/** What the server did for all instances. */
+/** The server's counts over all instances. */
 export interface SharedServerCounts {
   lookups: number;
   /** Blocks that lookups found. */
@@ -173,7 +173,7 @@ export class SharedServer {
     }
   }
 
-  /** What a person who sized the server should know of a run that has ended. */
+  /** Warnings about a run that has ended, for a person who sized the server. */
   warnings(): string[] {
     const { writes, reads, missing, evictions } = this.counts;
     if (writes > 0 && reads === 0) {

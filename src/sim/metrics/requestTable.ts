@@ -1,7 +1,6 @@
 /**
- * What a simulation knows of each request, one row each, in columns of typed arrays: about 100 bytes a
- * request, so a million of them fit beside everything else. Times are in microseconds; -1 says that something
- * did not happen.
+ * A simulation's table of requests, one row each, in columns of typed arrays: about 100 bytes a request, so a million
+ * of them fit beside everything else. Times are in microseconds; -1 says that something did not happen.
  */
 
 import { type CodeName, codeNames } from '../../runtime/codes.ts';

@@ -8,10 +8,6 @@
  */
 
 import { advanceRegister, LAG, seedRegister } from './register.ts';
-import { advanceRegisterSimd, hasSimdRegister, seedRegisterSimd } from './registerSimd.ts';
-
-const advance: typeof advanceRegister = hasSimdRegister ? advanceRegisterSimd : advanceRegister;
-const fill: typeof seedRegister = hasSimdRegister ? seedRegisterSimd : seedRegister;
 
 const MODULUS = 2147483647; // 2^31 - 1, of the Lehmer generator that fills the register
 const ZERO_SEED = 89482311; // Go's stand-in for a seed that is 0 modulo 2^31 - 1
@@ -57,7 +53,7 @@ export class LaggedFibonacciSource implements Rewindable {
   }
 
   reseed(seed: bigint): void {
-    fill(this.#words, reduceSeed(seed));
+    seedRegister(this.#words, reduceSeed(seed));
     this.#consumed = LAG;
     this.#blocks = 0;
     this.#rejected = LAG;
@@ -128,7 +124,7 @@ export class LaggedFibonacciSource implements Rewindable {
   /** Moves on by `blocks` registers and stands before the last. */
   #advance(blocks: number): void {
     if (blocks > 1) this.#pass(blocks - 1);
-    this.#rejected = advance(this.#words, this.#limit, 1);
+    this.#rejected = advanceRegister(this.#words, this.#limit, 1);
     this.#blocks++;
     this.#consumed = 0;
   }
@@ -136,6 +132,6 @@ export class LaggedFibonacciSource implements Rewindable {
   /** Moves on by `blocks` whole registers and returns how many of their words the limit rejects. */
   #pass(blocks: number): number {
     this.#blocks += blocks;
-    return advance(this.#words, this.#limit, blocks);
+    return advanceRegister(this.#words, this.#limit, blocks);
   }
 }

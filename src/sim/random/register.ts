@@ -1,5 +1,5 @@
 /**
- * The register of the random source, portably: filling it from a seed, and replacing its 607 words by the next
+ * The register of the random source: filling it from a seed, and replacing its 607 words by the next
  * 607. The lags make any 273 consecutive words independent of one another, so both parts run over plain ranges.
  * Carries are taken from the sign bits, which keeps every operation in 32 bits.
  */

@@ -1,6 +1,6 @@
 /**
- * What went on in the tiers of a run's instances, summed over the instances: hits, transfers, how full the
- * tiers were, and how evenly requests were spread.
+ * Figures of the tiers of a run's instances, summed over the instances: hits, transfers, how full the tiers were, and
+ * how evenly requests were spread.
  */
 
 import * as is from '../../runtime/kinds.ts';
@@ -35,7 +35,7 @@ export interface CacheMetrics {
   readonly hitsByTier: Readonly<Record<string, number>>;
   /** Hits by lookups; 0 before any. */
   readonly hitRate: number;
-  /** As `thrashingRateOf` gives it, over all instances. */
+  /** `thrashingRateOf` over all instances. */
   readonly thrashingRate: number;
 }
 

@@ -44,9 +44,9 @@ export interface Prefix {
 
 export const NO_PREFIX: Prefix = { tokens: 0, spans: [] };
 
-// What every client stream needs: its place in the list, its random stream, its lengths, its prefix, and the
-// drawing of one turn. The order of draws is upstream's: lengths of input and output, then input tokens, then
-// output tokens. Tokens are passed over, not kept.
+// The parts of every client stream: its place in the list, its random stream, its lengths, its prefix, and the drawing
+// of one turn. The order of draws is upstream's: lengths of input and output, then input tokens, then output tokens.
+// Tokens are passed over, not kept.
 
 /** A source of one client's requests in order of arrival; ids are given after merging. */
 export interface ClientStream {
@@ -68,7 +68,7 @@ export class Client {
   readonly prefix: Prefix;
   readonly horizonUs: number;
   readonly seed: bigint;
-  /** What all clients of the stream hold together. */
+  /** Memory that all clients of the stream hold together. */
   readonly held: HeldMemory;
   readonly #pool: StreamPool;
   readonly #stream: PooledStream;
@@ -107,7 +107,7 @@ export class Client {
     return this.#pool.seat(this.#stream);
   }
 
-  /** What the next request or session begins with. */
+  /** The prefix with which the next request or session begins. */
   prefixOf(random: GoRandom): ChosenPrefix {
     return this.#choice === null ? this : this.#choice.choose(random);
   }
@@ -125,8 +125,7 @@ export class Client {
   }
 
   /**
-   * As `drawTurn`, with a modality mix as input where the client has one: then the output length follows the
-   * input.
+   * Like `drawTurn`, with a modality mix as input where the client has one: then the output length follows the input.
    */
   drawRequest(random: GoRandom): Turn {
     if (this.#drawModalities === undefined) return this.drawTurn(random, this.inputLength, this.outputLength);
@@ -508,9 +507,9 @@ export class EarliestFirst<T> {
   }
 }
 
-// What a stream of requests holds at a time, summed over its clients: rounds that wait for their arrival, and
-// the gaps of open windows. A spec of a few lines can ask for more than any memory; it then ends in one error
-// and not in a dead process.
+// Memory that a stream of requests holds at a time, summed over its clients: rounds that wait for their arrival, and
+// the gaps of open windows. A spec of a few lines can ask for more than any memory; it then ends in one error and not
+// in a dead process.
 
 /** Memory of one waiting round with its share of its session's history. */
 const roundBytes = 600;
@@ -899,7 +898,7 @@ const FACTOR_MAX = 4;
 const WEIGHT = 0.05;
 
 export class BurstFactor {
-  /** Of the gaps so far, 0 before the first. */
+  /** Mean of the gaps so far, 0 before the first. */
   meanGapUs = 0;
   readonly #exponent: number;
 

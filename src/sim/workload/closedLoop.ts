@@ -207,10 +207,10 @@ export interface SessionManagerState {
   readonly rounds: Int32Array;
   readonly ended: Uint8Array;
   readonly positions: Float64Array;
-  /** Of sessions that walk: their state, and how many rounds they have; 0 before that is drawn. */
+  /** State of each session that walks, and its number of rounds; 0 before that is drawn. */
   readonly states: Int32Array;
   readonly limits: Int32Array;
-  /** By kind: mean gap between a round and the one before. */
+  /** Mean gap between a round and the one before, by kind. */
   readonly meanGapsUs: Float64Array;
   readonly followUps: number;
 }
@@ -483,7 +483,7 @@ class SessionWalk {
     return { state, pauseUs, inputTokens, outputTokens: scaledTokens(output, variation) };
   }
 
-  /** What the next prompt repeats of a prompt and the first `answered` tokens of its answer. */
+  /** The part of a prompt and of the first `answered` tokens of its answer that the next prompt repeats. */
   contextOf(prompt: readonly TokenSpan[], answer: readonly TokenSpan[], answered: number): TokenSpan[] {
     const { growth, contextLimit } = this.#spec;
     if (growth === 'none') return [];

@@ -2,6 +2,7 @@
  * Recorded traces of other systems that are JSON lines, as requests: miniswe, Mooncake, Qwen-Bailian, token ids. Every importer is a generator over lines and checks each field.
  */
 
+import type { Said } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
@@ -57,8 +58,8 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
 }
 
 /**
- * What tells the blocks of a trace from those of another one: its first row, and not where the file lies, since policies
- * that hash blocks would decide otherwise for a copy, and on another machine.
+ * A mark that tells the blocks of a trace from those of another one: its first row, and not where the file lies, since
+ * policies that hash blocks would decide otherwise for a copy, and on another machine.
  */
 export function blockSpace(first: Readonly<Record<string, unknown>>, fields: readonly string[]): string {
   return fnv1a64(JSON.stringify(fields.map((field) => [field, first[field] ?? null]))).toString(16);
@@ -227,6 +228,11 @@ const MAX_BLOCK_ID = 2 ** 31 - 1;
 /** Most different blocks of a trace, each of which is remembered with the block before it. */
 const maxBlocks = 2 ** 22;
 
+/** When a request arrives whose row has this time in milliseconds, perhaps with a fraction: in whole microseconds. */
+export function mooncakeArrivalUs(timestampMs: number): number {
+  return Math.round(timestampMs * 1000);
+}
+
 /** A row that holds all rules of the format. */
 interface MooncakeRow {
   readonly arrivalUs: number;
@@ -239,7 +245,7 @@ interface MooncakeRow {
 export class MooncakeRows {
   readonly #blockTokens: number;
   readonly #taken: TakenColumns;
-  readonly #shorter: string;
+  readonly #shorter: Said;
   readonly #tree = new PrefixTree();
   #previousUs = 0;
 
@@ -247,7 +253,7 @@ export class MooncakeRows {
   constructor(
     blockTokens: number,
     taken: TakenColumns = new TakenColumns(),
-    shorter = 'Take a part of the trace (--num-requests does not shorten it)',
+    shorter: Said = 'Take a part of the trace: a limit of requests does not shorten it',
   ) {
     this.#blockTokens = blockTokens;
     this.#taken = taken;
@@ -262,7 +268,7 @@ export class MooncakeRows {
     const arrivalUs = this.#taken.ordered(
       at,
       'timestamp',
-      at.withinTrace('timestamp', Math.round(at.number(row, 'timestamp', 0) * 1000)),
+      at.withinTrace('timestamp', mooncakeArrivalUs(at.number(row, 'timestamp', 0))),
       this.#previousUs,
     );
     const inputTokens = at.tokens(row, 'input_length');
@@ -278,7 +284,7 @@ export class MooncakeRows {
       throw at.error(
         'hash_ids',
         `holds ${ids.length} ids for ${inputTokens} tokens, ${wanted} blocks of ${this.#blockTokens}`,
-        'Set the block size of the trace (--block-tokens), or mend the line',
+        (name) => `Set the block size of the trace (${name('blockTokens')}), or mend the line`,
       );
     }
     requireBlocks('hash_ids', ids.length, at);
@@ -441,7 +447,7 @@ export function* bailianRequests(
         throw at.error(
           'hash_ids',
           `holds ${ids.length} ids for ${inputTokens} tokens, ${whole} full blocks of ${blockTokens}`,
-          'Set the block size of the trace (--block-tokens), or mend the line',
+          (name) => `Set the block size of the trace (${name('blockTokens')}), or mend the line`,
         );
       }
       requireBlocks('hash_ids', ids.length, at);

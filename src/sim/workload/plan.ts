@@ -3,7 +3,7 @@
  * streamed. From a plan the requests can be streamed any number of times, always the same.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import type {
@@ -39,7 +39,7 @@ import { VOCABULARY } from './tokens.ts';
 
 const WORKLOAD_STREAM = 'workload-gen';
 const DEFAULT_PREFIX_TOKENS = 50;
-/** Of all groups together; each one is drawn, ten nanoseconds or so. */
+/** Limit over all groups together; each token is drawn, in ten nanoseconds or so. */
 const MAX_PREFIX_TOKENS = 5e8;
 
 export interface Limits {
@@ -82,11 +82,12 @@ export function planWorkload(spec: WorkloadSpec, limits: Limits): Plan {
   requireBound(clients, seeds, limits);
   const expected = expectedRequests(clients, rates, limits);
   if (expected > (limits.mostExpected ?? Infinity)) {
-    throw new TierKVError(
+    throw namedError(
       'TKV_CONFIG',
-      `the workload comes to some ${expected.toPrecision(3)} requests, more than ${limits.mostExpected}. ` +
-        'Lower num_requests (--num-requests), the horizon or the rate',
       { field: 'num_requests' },
+      (name) =>
+        `the workload comes to some ${expected.toPrecision(3)} requests, more than ${limits.mostExpected}. ` +
+        `Lower num_requests (${name('workload.requests')}), the horizon or the rate`,
     );
   }
   return {
@@ -157,10 +158,12 @@ function requireBound(clients: readonly ClientSpec[], seeds: Plan['seeds'], limi
         client.reasoning?.multiTurn?.singleSession !== true),
   );
   if (endless === undefined) return;
-  throw new TierKVError(
+  throw namedError(
     'TKV_CONFIG',
-    `the workload has no end: client "${endless.id}" is always on. Set num_requests or horizon (--num-requests, --horizon)`,
     { field: 'num_requests' },
+    (name) =>
+      `the workload has no end: client "${endless.id}" is always on. Set num_requests or horizon ` +
+      `(${name('workload.requests')}, ${name('horizonUs')})`,
   );
 }
 

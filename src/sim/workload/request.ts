@@ -32,14 +32,14 @@ export interface BlockRuns {
   readonly runs: Int32Array;
 }
 
-/** What determines the tokens of a prompt. */
+/** The source of a prompt's tokens. */
 export type PromptIdentity =
   | { readonly kind: 'drawn'; readonly spans: readonly TokenSpan[] }
   | BlockRuns
   | { readonly kind: 'tokens'; readonly tokens: Int32Array }
   | { readonly kind: 'text'; readonly text: string };
 
-/** What all requests of one client have in common. */
+/** Properties that all requests of one client share. */
 export interface RequestOrigin {
   readonly clientId: string;
   readonly tenantId: string;
@@ -84,7 +84,7 @@ export interface WorkloadRequest {
   readonly reasonRatio: number;
   /** Client-side pause before this request in µs where a trace records it. */
   readonly thinkTimeUs: number;
-  /** What a trace prints as prefix group; upstream leaves it out for generated conversation rounds. */
+  /** The prefix group as a trace prints it; upstream leaves it out for generated conversation rounds. */
   readonly recordedPrefixGroup: string;
 }
 

@@ -298,14 +298,14 @@ type Histogram = ReadonlyArray<readonly [value: number, weight: number]>;
 interface ServeGenLengths {
   readonly input: Histogram;
   readonly output: Histogram;
-  /** By share in [0, 1]; empty unless the profile is of a reasoning model. */
+  /** Reasoning tokens by share in [0, 1]; empty unless the profile is of a reasoning model. */
   readonly reasonRatio: Histogram;
 }
 
 export interface ServeGenChunk {
   readonly id: string;
   readonly windows: readonly ServeGenWindow[];
-  /** By window start in s; empty windows are left out. */
+  /** Lengths by window start in s; empty windows are left out. */
   readonly lengths: ReadonlyMap<number, ServeGenLengths>;
   readonly hasReasonRatio: boolean;
 }
@@ -313,7 +313,7 @@ export interface ServeGenChunk {
 /** Ten minutes each: almost two years. */
 const maxWindows = 100_000;
 const maxStarts = 10_000;
-/** Of a start in s, a rate a second, a CV, a shape or a scale. */
+/** Limit of a start in s, a rate a second, a CV, a shape or a scale. */
 const maxNumber = 1e9;
 
 /** Windows of a `chunk-*-trace.csv`: start, rate, CV, process and two parameters a row, without a header. */

@@ -1,10 +1,9 @@
 /**
- * What a workload looks like: arrivals, lengths, tenants, and what an unlimited prefix cache would find.
- * One pass over a stream; arrival times and lengths are kept as numbers (16 bytes a request), so that
- * percentiles are exact.
+ * Figures of a workload: arrivals, lengths, tenants, and the hits of an unlimited prefix cache. One pass over a stream;
+ * arrival times and lengths are kept as numbers (16 bytes a request), so that percentiles are exact.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { namedError, type TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
@@ -169,17 +168,19 @@ export class WorkloadDigest {
   }
 }
 
-// What an unlimited prefix cache would find: blocks of traces that name them, token lists in blocks of 16,
-// and the spans that drawn prompts share. What was seen is remembered, up to a limit.
+// Hits of an unlimited prefix cache: blocks of traces that name them, token lists in blocks of 16, and the spans that
+// drawn prompts share. Blocks and spans are remembered up to a limit.
 
 /** Most sessions, blocks and spans of prompts that are told apart. */
 const maxRemembered: number = 2 ** 22;
 
 function tooMuch(what: string): TierKVError {
-  return new TierKVError(
+  return namedError(
     'TKV_CAPACITY',
-    `the workload has more than ${what}, the most that is summarized. Look at a part of it ` +
-      `(--num-requests, --horizon)`,
+    {},
+    (name) =>
+      `the workload has more than ${what}, the most that is summarized. Look at a part of it ` +
+      `(${name('workload.requests')}, ${name('horizonUs')})`,
   );
 }
 

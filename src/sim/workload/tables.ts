@@ -452,7 +452,7 @@ class SessionRounds {
 
 // Any CSV, by a mapping of its columns that its user gives: `arrival=ts:s,input=prompt_len,output=gen_len`.
 
-/** What a column of a mapped table may stand for. */
+/** Roles that a column of a mapped table may have. */
 const mappedParts = ['arrival', 'input', 'output', 'session', 'tenant', 'class', 'client'] as const;
 type MappedPart = (typeof mappedParts)[number];
 
@@ -463,7 +463,7 @@ type MappedUnit = (typeof mappedUnits)[number];
 export interface ColumnMapping {
   /** Names of columns by what they stand for; `input` and `output` are there. */
   readonly columns: ReadonlyMap<MappedPart, string>;
-  /** Of the arrivals, where there is a column of them. */
+  /** Unit of the arrivals, where there is a column of them. */
   readonly unit: MappedUnit | undefined;
 }
 

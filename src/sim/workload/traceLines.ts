@@ -5,7 +5,7 @@
  */
 
 import { maxLineValues, parseJson, withoutMark } from '../../runtime/boundedJson.ts';
-import { lineError, type TierKVError } from '../../runtime/errors.ts';
+import { lineError, type Said, type TierKVError } from '../../runtime/errors.ts';
 import { maxRequestTokens } from './request.ts';
 
 /** Most blocks of a recorded request. */
@@ -33,9 +33,11 @@ export class TraceLine {
     this.line = line;
   }
 
-  error(field: string, problem: string, remedy: string): TierKVError {
+  error(field: string, problem: string, remedy: Said): TierKVError {
     const what = field === '' ? problem : `${field} ${problem}`;
-    return lineError(this.file, this.line, `${what}. ${remedy}`, field === '' ? {} : { field });
+    const said: Said =
+      typeof remedy === 'string' ? `${what}. ${remedy}` : (name) => `${what}. ${remedy(name)}`;
+    return lineError(this.file, this.line, said, field === '' ? {} : { field });
   }
 
   /** The JSON object of this line. */
@@ -249,7 +251,7 @@ export function* csvRows(
   }
 }
 
-// What a reader took of a trace and what it left over, filled while it reads: nothing that stands in a file is
+// Columns and rows that a reader took of a trace and left over, filled while it reads: nothing that stands in a file is
 // passed over without being told.
 
 /** Most names that are told one by one. */

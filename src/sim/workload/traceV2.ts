@@ -495,7 +495,7 @@ export interface TraceColumns {
   readonly cancelTime?: boolean;
 }
 
-/** What a simulation knows of a finished request; times in µs, 0 for what did not happen. */
+/** Times of a finished request as a simulation knows them, in µs; 0 for what did not happen. */
 export interface TraceTiming {
   readonly firstChunkUs: number;
   readonly lastChunkUs: number;

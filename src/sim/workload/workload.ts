@@ -135,10 +135,7 @@ function budgetOf(maxRequests: number, emitted: number): number {
   return maxRequests > 0 ? Math.max(0, maxRequests - emitted) : -1;
 }
 
-/**
- * What one pass over all rounds finds out: the sessions that the cut leaves, by client, and how many requests
- * stay.
- */
+/** Result of one pass over all rounds: the sessions that the cut leaves, by client, and how many requests stay. */
 interface Survey {
   /** For each client, the sort keys of its surviving sessions in the order of their ids as strings. */
   readonly keys: ReadonlyArray<BigUint64Array | undefined>;

@@ -267,9 +267,9 @@ export function linkOf({ ways }: Route): string {
 }
 
 /**
- * What each part of the machine does, over all ways: device, host, disk.
- * @param readback whether arrivals in HBM are verified by a copy back and a digest on the host. Where a
- *   kernel verifies them the check has no stage: its time counts as tierkv's loss.
+ * Work of each part of the machine over all ways: device, host, disk.
+ * @param readback whether arrivals in HBM are verified by a copy back and a digest on the host. Where a kernel verifies
+ * them the check has no stage: its time counts as tierkv's loss.
  */
 export function stagesOf({ ways, verified }: Route, readback: boolean): readonly Stage[][] {
   const [device, host, disk]: Stage[][] = [[], [], []];

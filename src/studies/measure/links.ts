@@ -211,7 +211,7 @@ interface FioShape {
 export function fioJob(sizes: LinkBenchSizes, { dir, queueDepth }: FioShape): string {
   const seconds = Math.ceil((sizes.rounds * sizes.sampleMs) / 1000);
   const head = [
-    '# The disk as `tierkv bench links --sustained` measures it: the rows of its stages read and write.',
+    '# The disk as a sustained run of `tierkv bench links` measures it: the rows of its stages read and write.',
     '[global]',
     'ioengine=libaio',
     'direct=1',

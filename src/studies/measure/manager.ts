@@ -1,6 +1,6 @@
 /**
- * What the manager itself costs on one thread and without a driver: allocations, lookups, garbage and memory.
- * Rates are medians of several rounds; latencies are taken call by call.
+ * Costs of the manager itself on one thread and without a driver: allocations, lookups, garbage and memory. Rates are
+ * medians of several rounds; latencies are taken call by call.
  */
 
 import v8 from 'node:v8';

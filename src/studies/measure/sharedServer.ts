@@ -1,6 +1,6 @@
 /**
- * What a Valkey or Redis gives the shared tier: loads and writes of whole blocks with authenticators, as a runtime
- * makes them, and lookups. The result is what the simulator takes for its shared tier (`--shared-tier`).
+ * Throughput of a Valkey or Redis for the shared tier: loads and writes of whole blocks with authenticators, as a runtime
+ * makes them, and lookups. The result is what the simulator takes for its shared tier.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -172,7 +172,7 @@ async function timed(work: Promise<readonly StoreResult[]>): Promise<number> {
   throw new TierKVError(
     'TKV_IO',
     `The server did not do what was measured: ${failed.reason}. See that it runs and has memory for 64 MiB of blocks, and try again.`,
-    { field: '--remote' },
+    { field: 'server' },
   );
 }
 

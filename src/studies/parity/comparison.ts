@@ -157,7 +157,7 @@ export interface ParityReport {
   readonly hits: HitComparison;
   readonly transfers: Readonly<Record<string, LinkComparison>>;
   readonly latencies: Readonly<Record<LatencyName, LatencyComparison>>;
-  /** Hand-offs of a run with `--pair`. */
+  /** Hand-offs of a run of a pair. */
   readonly handoffs?: HandoffComparison;
   readonly wrongBlocks: number;
   readonly interruptedSteps: number;

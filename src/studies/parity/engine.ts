@@ -1,5 +1,5 @@
 /**
- * An engine that `tierkv parity --engine` serves the traffic on, in place of the stand-in: a module
+ * An engine that a parity run serves the traffic on, in place of the stand-in: a module
  * that exports it as its default. It computes, so the times of its steps are its own, and
  * the prediction takes them from the latency model that its runner fits to them.
  */
@@ -39,11 +39,11 @@ export async function loadEngine(file: string): Promise<ParityEngine> {
     loaded = await import(pathToFileURL(path.resolve(file)).href);
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    throw configError('--engine', `is ${file}, which cannot be loaded (${why})`, 'Name a module.');
+    throw configError('engine', `is ${file}, which cannot be loaded (${why})`, 'Name a module.');
   }
   const engine = loaded.default;
   const isEngine = typeof engine?.runner === 'function' && engine.layout !== undefined;
   if (isEngine && typeof engine.name === 'string') return engine as ParityEngine;
   const remedy = 'Export { name, layout, runner } as its default.';
-  throw configError('--engine', `is ${file}, which exports no engine`, remedy);
+  throw configError('engine', `is ${file}, which exports no engine`, remedy);
 }

@@ -1,6 +1,6 @@
 /**
- * What a run did, taken from its inputs and decisions: the same eye for a recorded run that is replayed and
- * for a simulation. A transfer takes from its issue to the input that says its end.
+ * Observer of a run, by its inputs and decisions: the same eye for a recorded run that is replayed and for a
+ * simulation. A transfer takes from its issue to the input that says its end.
  */
 
 import {

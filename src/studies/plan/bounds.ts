@@ -34,7 +34,7 @@ export interface Traffic {
   readonly outputs: Lengths;
   /** Whether no two requests have a prefix in common. */
   readonly sharesNothing: boolean;
-  /** What cannot be learned from the workload. */
+  /** A notice of what cannot be learned from the workload. */
   readonly notice: string | undefined;
   /** Whether rounds of conversations wait for the round before; their rate follows the deployment, so it bounds nothing. */
   readonly hasSessions: boolean;

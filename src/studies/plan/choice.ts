@@ -7,6 +7,7 @@ import { stringify } from 'yaml';
 import { TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { latencyDataFile, loadCoefficients, loadHardware } from '../../sim/build/dataFiles.ts';
+import { flagOf, type Path } from '../../sim/description/knobs.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
@@ -143,7 +144,7 @@ function engineOptions({
   };
 }
 
-/** The deployment as the file that `--deployment` takes, with the workload if that is a preset. */
+/** The deployment as a file, with the workload if that is a preset. */
 export function deploymentFile(
   choice: DeploymentChoice,
   question: CheckedQuestion,
@@ -169,6 +170,7 @@ export function deploymentFile(
       {
         name: isPath ? 'model' : model,
         ...(isPath ? { config: model } : {}),
+        ...(question.assumePlainAttention ? { assume_plain_attention: true } : {}),
         hardware: gpu,
         tp,
         latency_model: time.name,
@@ -199,6 +201,14 @@ function tiersOf(choice: DeploymentChoice): object {
   return { tiers: { cpu_bytes_to_use: host, ...(disks.length > 0 ? { secondary_tiers: disks } : {}) } };
 }
 
+/** Settings as words of a command line; true stands alone, and what is undefined is left out. */
+function wordsOf(settings: Readonly<{ [P in Path]?: string | number | true | undefined }>): string[] {
+  return Object.entries(settings).flatMap(([path, value]) => {
+    const flag = flagOf(path as Path);
+    return value === undefined ? [] : value === true ? [flag] : [flag, String(value)];
+  });
+}
+
 /** A word for the shell. */
 function quoted(word: string): string {
   return /^[\w./:=,@+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
@@ -215,16 +225,16 @@ export function simulateWords(
   time: ModelOfTime,
   file?: string,
 ): string | undefined {
-  const { workload, model } = question;
-  const run = ['--seed', String(seed)];
+  const { workload, model, assumePlainAttention } = question;
+  const run = wordsOf({ seed });
   const served =
     workload.file === undefined
-      ? ['--workload', String(workload.preset), '--rate', String(workload.rate)]
+      ? wordsOf({ 'workload.preset': workload.preset, 'workload.rate': workload.rate })
       : [workload.file];
-  const count = ['--num-requests', String(requests)];
+  const count = wordsOf({ 'workload.requests': requests });
   if (file !== undefined) {
     const fromFile = workload.file === undefined ? [] : [...served, ...count];
-    return [...fromFile, '--deployment', file, ...run].map(quoted).join(' ');
+    return [...fromFile, ...wordsOf({ file }), ...run].map(quoted).join(' ');
   }
   const { gpu, tensorParallel, instances, prefillInstances, routing } = choice;
   if (weightOf(choice) > 0) return undefined;
@@ -234,20 +244,25 @@ export function simulateWords(
   ]);
   const rule = routings[routing];
   const scorers = 'scorers' in rule ? Object.entries(rule.scorers).map(([name, w]) => `${name}:${w}`) : [];
-  const roles = [
-    ...['--prefill-instances', String(prefillInstances)],
-    ...['--decode-instances', String(instances - prefillInstances)],
-    ...['--pd-decider', 'always'],
-  ];
+  const roles = wordsOf({
+    'pools.prefill': prefillInstances,
+    'pools.decode': instances - prefillInstances,
+    'pools.decider': 'always',
+  });
   const words = [
     ...(workload.file === undefined ? [] : served),
-    ...['--model', model, '--gpu', gpu, '--tp', String(tensorParallel)],
-    ...['--latency-model', time.name, '--floor'],
-    ...(time.coefficients === undefined ? [] : ['--coefficients', time.coefficients]),
-    ...['--num-instances', String(instances)],
+    ...wordsOf({
+      model,
+      'engine.assumePlainAttention': assumePlainAttention ? true : undefined,
+      hardware: gpu,
+      tp: tensorParallel,
+      'latency.model': time.name,
+      'latency.floor': true,
+    }),
+    ...wordsOf({ 'latency.coefficients': time.coefficients, 'pools.total': instances }),
     ...(prefillInstances === 0 ? [] : roles),
-    ...['--routing-policy', rule.policy],
-    ...(scorers.length === 0 ? [] : ['--routing-scorers', scorers.join(',')]),
+    ...wordsOf({ 'control.routing.policy': rule.policy }),
+    ...wordsOf({ 'control.routing.scorers': scorers.length === 0 ? undefined : scorers.join(',') }),
     ...engine,
     ...(workload.file === undefined ? served : []),
     ...count,

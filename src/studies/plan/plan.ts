@@ -88,7 +88,7 @@ export interface PlanAnswer {
   readonly excluded: readonly ExcludedMachine[];
   /** Sentences about the limits of the answer. */
   readonly notes: readonly string[];
-  /** The deployment as a file for `tierkv simulate --deployment`; of the closest where no choice was found. */
+  /** The deployment as a file for `tierkv simulate`; of the closest where no choice was found. */
   readonly deploymentFile: string | undefined;
   /** Arguments of `tierkv simulate` that run the deployment without a file; undefined where options cannot describe it. */
   readonly simulateWords: string | undefined;
@@ -108,7 +108,7 @@ export interface PlanProgress extends PlanStage {
   readonly best: string | undefined;
 }
 
-/** What `plan` takes beside the question. */
+/** Options of `plan` beside the question. */
 export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
   readonly runner?: TaskRunner<TrialTasks>;
@@ -278,7 +278,7 @@ function checkOf(change: string, tried: Tried | undefined): PlanCheck {
   return { change, meets: tried.meets, targets: tried.targets };
 }
 
-/** What was not tried, since the time was over. */
+/** Notes on configurations that were not tried, since the time was over. */
 function calledOffNotes({ calledOff }: Trials): string[] {
   if (calledOff.length === 0) return [];
   const names = [...new Set(calledOff.map(({ choice }) => choiceText(choice)))];

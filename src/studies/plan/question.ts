@@ -5,9 +5,9 @@
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, oneOf, optionNames, requireFlag, requireOptions } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
-import { loadHardware, loadModel, modelDefaults } from '../../sim/build/dataFiles.ts';
+import { loadHardware, loadModel, loadVouchedModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
@@ -38,10 +38,12 @@ type TierPrices = { readonly [Name in SizedTierName as `${Name}Price`]?: number 
 /** GiB of each such tier for KV, of each instance, such as `ddrGib`. Default: none, 128 and 512 of DDR, none and 4,096 of NVMe. */
 type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly number[] };
 
-/** What `plan` is asked: model, workload, targets, and what may be bought. */
+/** The question to `plan`: model, workload, targets, and what may be bought. */
 export interface PlanQuestion extends TierPrices, TierGib {
-  /** By name, or the path of its config.json. */
+  /** Name of the model, or the path of its config.json. */
   readonly model: string;
+  /** Whether keys of its config.json about layers that are not known change nothing. Default false: such a model is refused. */
+  readonly assumePlainAttention?: boolean;
   readonly workload: PlanWorkload;
   /** Most milliseconds by figure, such as `{ ttft_p99: 500 }`; at least one. */
   readonly targets: PlanTargets;
@@ -70,6 +72,7 @@ export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices'>> 
 
 const questionNames = optionNames<Omit<PlanQuestion, keyof TierPrices | keyof TierGib>>({
   model: true,
+  assumePlainAttention: true,
   workload: true,
   targets: true,
   gpus: true,
@@ -93,7 +96,14 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   requireOptions(question, [...questionNames, ...tierFields], 'options', 'TKV_CONFIG');
   const { model, workload, targets, prices } = question;
   if (typeof model !== 'string' || model === '') throw configError('model', 'is missing', 'Name a model.');
-  const { name } = loadModel(model);
+  requireFlag(question.assumePlainAttention, 'assumePlainAttention', 'TKV_CONFIG');
+  const assumePlainAttention = question.assumePlainAttention === true;
+  const loaded = assumePlainAttention ? loadVouchedModel(model) : loadModel(model);
+  if (loaded === undefined) {
+    const problem = 'is about keys of a config.json that are not known, and the model has none';
+    throw configError('assumePlainAttention', problem, 'Leave it out.');
+  }
+  const { name } = loaded;
   requireWorkload(workload);
   requireTargets(targets);
   checkInputs({ prices }, { prices: is.optional(is.object()) });
@@ -119,6 +129,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const maxGpus = requireInteger('maxGpus', question.maxGpus ?? 64, 1, 8192);
   return {
     model,
+    assumePlainAttention,
     workload,
     targets,
     gpus: [...new Set(gpus)],
@@ -175,7 +186,7 @@ function requireWorkload(workload: PlanWorkload): void {
 function requireTargets(targets: PlanTargets): void {
   const all = Object.entries(targets ?? {});
   if (all.length === 0) {
-    throw configError('targets', 'is empty', 'Give one at least, such as ttft_p99=500ms.');
+    throw configError('targets', 'is empty', 'Give at least one, such as ttft_p99=500ms.');
   }
   for (const [figure, ms] of all) {
     requireFigure(figure, 'targets');

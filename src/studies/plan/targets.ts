@@ -7,7 +7,7 @@ import { configError, nearestName } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 
-/** What is measured: to the first token, between two tokens, of the whole request. */
+/** Latencies that are measured: to the first token, between two tokens, of the whole request. */
 const quantities = ['ttft', 'itl', 'e2e'] as const;
 type Quantity = (typeof quantities)[number];
 
@@ -48,7 +48,7 @@ const units: Readonly<Record<string, number>> = { us: 1e-3, ms: 1, s: 1e3, m: 60
  * `ttft_p99=500ms` as the figure and its bound in milliseconds.
  * @throws TKV_CONFIG naming an unknown figure, or a text that must be a duration
  */
-export function parseTarget(text: string, field = '--target'): [name: FigureName, ms: number] {
+export function parseTarget(text: string, field = 'target'): [name: FigureName, ms: number] {
   checkInputs({ text, field }, { text: is.text(), field: is.optional(is.name()) });
   const [, name, digits, unit] = /^([^=<]+?)\s*(?:=|<=?)\s*([\d.]+)\s*([a-z]*)$/.exec(text.trim()) ?? [];
   const ms = Number(digits) * (units[unit] ?? Number.NaN);

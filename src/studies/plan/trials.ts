@@ -35,7 +35,7 @@ export interface Tried {
   readonly excess: number;
 }
 
-/** What errors call the deployment of a trial, which is never written to a file. */
+/** Name of a trial's deployment in errors; it is never written to a file. */
 const DEPLOYMENT_NAME = 'deployment.yaml';
 /** Most requests of a full run, unless more are asked for. */
 export const FULL_MAX = 6000;

@@ -1,7 +1,6 @@
 /**
- * What one `tierkv replay` is asked to do: the contract between the command line, which checks every value
- * before any work starts, and `runReplay`, which may take them as right. All sizes are in bytes, all
- * capacities in blocks.
+ * Input of one `tierkv replay`: the contract between the command line, which checks every value before any work starts,
+ * and `runReplay`, which may take them as right. All sizes are in bytes, all capacities in blocks.
  */
 
 import type { EvictionChoice, KVManager } from '../../runtime/index.ts';
@@ -12,7 +11,7 @@ import type { SizedTier } from './sizedTiers.ts';
 export type DriverName = 'real' | 'modeled';
 
 export interface ReplayOptions {
-  /** What is read: the trace, or `inputsPath` where that is given. */
+  /** The trace that is read, or `inputsPath` where that is given. */
   readonly tracePath: string;
   /** Tiers that others share only with `driver: 'real'`. */
   readonly tiers: readonly SizedTier[];
@@ -30,10 +29,10 @@ export interface ReplayOptions {
   /** Share of the top tier, 0 to 1, above which cached blocks are offloaded after each request. */
   readonly offloadThreshold: number;
   /**
-   * Of every link of the modeled driver, in bytes per second. An assumption of the user's, not a measurement.
+   * Bandwidth of every link of the modeled driver, in bytes per second. An assumption of the user's, not a measurement.
    */
   readonly linkBandwidthBytesPerS: number;
-  /** Of every transfer of the modeled driver, in microseconds. */
+  /** Latency of every transfer of the modeled driver, in microseconds. */
   readonly linkBaseLatencyUs: number;
   /**
    * A profile of `tierkv calibrate` whose links the modeled driver takes; links that it lacks are as assumed.
@@ -61,7 +60,7 @@ export interface ReplayedRequest {
   readonly blockTokens: number;
 }
 
-/** What a run tells while it goes. Every method returns at once and never throws. */
+/** News of a run while it goes. Every method returns at once and never throws. */
 export interface TraceReplayListener {
   /** After each request, or as often as is cheap: listeners limit their own rate. */
   progress(state: ReplayProgress): void;
@@ -86,8 +85,8 @@ interface ReplayProgress {
   readonly bytesMoved: number;
 }
 
-// What a trace needs, read before anything is opened: so a bad line costs no device and no disk. Blocks are
-// told apart only where a tier shall hold all of them, since that takes memory for each.
+// Facts of a trace, read before anything is opened: so a bad line costs no device and no disk. Blocks are told apart
+// only where a tier shall hold all of them, since that takes memory for each.
 
 export interface TraceSurvey {
   readonly requests: number;

@@ -1,5 +1,5 @@
 /**
- * What a replay found: the object that `--json` writes and the table shows. Counts are exact and come from the decisions;
+ * Findings of a replay: the object that is written as JSON and that the table shows. Counts are exact and come from the decisions;
  * rates come from the clock and differ from run to run. `hitDigest` and `decisionDigest` are equal for equal decisions,
  * whatever moved the bytes.
  */
@@ -24,9 +24,9 @@ export interface ReplayReport {
   readonly gbps: { readonly [link: string]: number };
   /** Blocks whose bytes were compared with what they must be, on arrival in the top tier. */
   readonly verified: number;
-  /** Of those, the ones that differed. Anything but 0 is a fault of the hardware or of tierkv. */
+  /** Compared blocks that differed. Anything but 0 is a fault of the hardware or of tierkv. */
   readonly verifyFailures: number;
-  /** What held the top tier. `software` marks figures that say nothing about a GPU. */
+  /** The holder of the top tier. `software` marks figures that say nothing about a GPU. */
   readonly adapter: { readonly name: string; readonly software: boolean };
   readonly wallSeconds: number;
   /** sha256, in hex, over the decision log. */
@@ -34,9 +34,9 @@ export interface ReplayReport {
   readonly driver: 'real' | 'modeled';
   /** The eviction policy. */
   readonly policy: string;
-  /** Malformed trace lines left out (`--skip-bad`). */
+  /** Malformed trace lines left out. */
   readonly skippedLines: number;
-  /** What each configured tier's store really got, fastest first: `TierStore.describe()` by tier name. */
+  /** Properties that each configured tier's store really got, fastest first: `TierStore.describe()` by tier name. */
   readonly tiers: { readonly [tier: string]: Readonly<Record<string, string | number | boolean>> };
 }
 

@@ -70,7 +70,9 @@ export function tierFieldOptions(): Readonly<Record<string, string>> {
   );
 }
 
-/** What stores are opened with, or a runtime. @param bytesOf the size; 0 where a manager's configuration says it */
+/**
+ * Options with which stores or a runtime are opened. @param bytesOf the size; 0 where a manager's configuration says it
+ */
 export function tierOptionsOf<Tier extends SizedTier>(
   tiers: readonly Tier[],
   bytesOf: (tier: Tier) => number,
@@ -109,12 +111,12 @@ export function requireHoldable(tiers: readonly SizedTier[], blockBytes: number)
     throw configError(
       option,
       problem,
-      `Lower ${option}; larger blocks (--block-bytes) hold as much in fewer.`,
+      (called) => `Lower ${option}; larger blocks (${called('blockBytes')}) hold as much in fewer.`,
     );
   }
   if (blocks * blockBytes > Number.MAX_SAFE_INTEGER) {
     const problem = `makes ${blocks} blocks of ${blockBytes} bytes, more than can be addressed`;
-    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+    throw configError(option, problem, (called) => `Lower ${option} or ${called('blockBytes')}.`);
   }
 }
 
@@ -132,7 +134,7 @@ export function requireRoom(tiers: readonly SizedTier[], blockBytes: number): vo
       if (blocks * blockBytes <= bytes) return;
       const option = sizeOption(name);
       const problem = `asks for ${formatBytes(blocks * blockBytes)}, and ${where} ${formatBytes(bytes)}`;
-      throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+      throw configError(option, problem, (called) => `Lower ${option} or ${called('blockBytes')}.`);
     };
     if (row.isHostMemory === true) require(os.totalmem(), 'this machine has a memory of');
     if (row.asked.place?.isDirectory !== true) continue;

@@ -286,7 +286,7 @@ export class Optimum {
       const { users, ends } = this.#nextUses[r];
       for (let i = 0; i < users.length; i++) {
         const from = i === 0 ? 0 : ends[i - 1];
-        // What is kept for this user already lies deeper, so together they are the front of its chain.
+        // Blocks kept for this user already lie deeper, so together they are the front of its chain.
         kept[users[i]] += ends[i] - from;
         size += ends[i] - from;
         farthest = Math.max(farthest, users[i]);

@@ -1,4 +1,4 @@
-/** What a replay runs on: a driver, the bytes behind it if it has any, and what to report of them. */
+/** Tiers of a replay: a driver, the bytes behind it if it has any, and what to report of them. */
 
 import type { SharedTier } from '../../backends/tierRow.ts';
 import { configError } from '../../runtime/errors.ts';
@@ -70,7 +70,7 @@ export function replaySizes(options: ReplayOptions, survey: TraceSurvey): Replay
   const largest = Math.max(...blocks);
   if ((largest + survey.longestRequest + window) * blockBytes > Number.MAX_SAFE_INTEGER) {
     const problem = `is ${blockBytes}, and tiers of ${largest} such blocks cannot be addressed`;
-    throw configError('--block-bytes', problem, 'Lower it.');
+    throw configError('blockBytes', problem, 'Lower it.');
   }
   const isShared = sharesOf(options);
   const sizes = tiers.map(({ name }, i): [string, TierSize] => {
@@ -101,7 +101,7 @@ export function sharesOf({ tiers }: Pick<ReplayOptions, 'tiers'>): boolean {
   );
 }
 
-/** What holds the bytes of the blocks, where a driver has bytes. */
+/** The holder of the blocks' bytes, where a driver has bytes. */
 export interface BlockBytes {
   /**
    * Starts writing the blocks' patterns into their open slots; device work is in order, so sealing may follow

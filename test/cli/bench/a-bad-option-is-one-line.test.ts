@@ -7,7 +7,7 @@ it.each([
   [['bench', 'nonsense'], /'nonsense' is invalid for argument 'what'.*links, manager, remote, all/],
   [
     ['bench', 'manager', '--plot', 'x.svg'],
-    /--plot draws links, of which bench manager has none\. Leave it out/,
+    /--plot draws links, and bench manager measures no links\. Leave it out/,
   ],
   [['bench', 'links', '--json', '/no/such/dir/x'], /\/no\/such\/dir\/x cannot be written/],
   [['bench', 'links', '--quick', '--dir', '/no/such/dir'], /no directory can be made in \/no\/such\/dir/],

@@ -199,7 +199,7 @@ test('a bundle that scales has no score where the plan scales no instances', asy
       kind: 'contract',
       message:
         'autoScale decides nothing where the plan scales no instances. ' +
-        'Leave the slot out, or take --plan scaling.',
+        'Leave the slot out, or take the plan scaling.',
     },
   });
   expect(plain.error).toBeUndefined();

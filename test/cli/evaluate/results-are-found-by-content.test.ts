@@ -184,11 +184,11 @@ async function measured(): Promise<string> {
 test('a search goes on only with the bytes that it began with', async () => {
   const search: SearchPlan = {
     ...{ seed: 1, population: 8, slots: ['routing'], islands: 1, migrateEvery: 1, features: [] },
-    ...{ bins: 2, tolerance: 1, measured: await measured() },
+    ...{ bins: 2, measured: await measured() },
   };
-  const state = JSON.stringify({ version: 4, plan: search, individuals: [] });
+  const state = JSON.stringify({ version: 5, plan: search, individuals: [] });
   fs.utimesSync(path.join(folder, 'lengths.json'), 1, 1);
-  expect(readState(state, { ...search, measured: await measured() }, 'state.json').version).toBe(4);
+  expect(readState(state, { ...search, measured: await measured() }, 'state.json').version).toBe(5);
   changeOneByte(path.join(folder, 'lengths.json'));
   const now = { ...search, measured: await measured() };
   expect(() => readState(state, now, 'state.json')).toThrow(

@@ -123,7 +123,7 @@ it('keeps what failed with its error, and refuses a run of failures alone', asyn
   );
   const none = await server([600, 700, 40]);
   await expect(run(none.url)).rejects.toThrow(
-    /all 3 requests failed, the first with: 400 .*--vocabulary holds ids/s,
+    /all 3 requests failed, the first with: 400 .*vocabulary holds ids/s,
   );
 });
 
@@ -138,11 +138,17 @@ it('a stream that was cut, or holds something else than events, does not count a
 });
 
 it('says in one line what a target must be', async () => {
-  await expect(run('localhost:1')).rejects.toThrow(
-    /^--target is "localhost:1"\. Write http:\/\/HOST:PORT\.$/,
-  );
+  await expect(run('localhost:1')).rejects.toThrow(/^target is "localhost:1"\. Write http:\/\/HOST:PORT\.$/);
   await expect(run('http://127.0.0.1:9')).rejects.toThrow(
     /^http:\/\/127\.0\.0\.1:9 cannot be reached: .*\. Start the server/,
   );
   expect(fs.existsSync('run.jsonl')).toBe(false);
+});
+
+it('an answer that ended for a reason that is not known says so in its line', async () => {
+  const odd = 'data: {"choices":[{"text":"","finish_reason":"moderated"}]}\n\ndata: [DONE]\n\n';
+  const { url } = await server([], { 700: odd });
+  const { lines } = await run(url);
+  expect(lines.map(({ outcome }) => outcome)).toEqual(['completed', 'completed', 'completed']);
+  expect(lines.flatMap(({ unknown_end }) => unknown_end ?? [])).toEqual(['moderated']);
 });

@@ -60,7 +60,7 @@ it('the engine computes the traffic, and its run is replayed and predicted', asy
 });
 
 it('a module that is not there, or does not export an engine, is one clear error', async () => {
-  await expect(loadEngine('nothing.ts')).rejects.toMatchObject({ code: 'TKV_CONFIG', field: '--engine' });
+  await expect(loadEngine('nothing.ts')).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'engine' });
   const other = path.join(import.meta.dirname, '../../examples/server/streams.ts');
   await expect(loadEngine(other)).rejects.toThrow(/exports no engine/);
 });

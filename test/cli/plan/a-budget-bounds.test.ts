@@ -100,7 +100,7 @@ it('a model that no machine holds, and machines larger than may be used, are an 
   expect(none.choice ?? none.closest).toBeUndefined();
   expect(none.effort).toMatchObject({ simulations: 0, isWhole: true });
   expect(none.excluded.map(({ reason }) => reason)).toEqual([
-    expect.stringMatching(/^deployment\.yaml:\d+: models\[0\]\.tp: deepseek-v3 needs .* GiB on each GPU/),
+    expect.stringMatching(/^deployment\.yaml:\d+: deepseek-v3 needs .* GiB on each GPU .*models\[0\]\.tp/),
     'it has 16 GPUs, and a deployment may have 8',
   ]);
 });

@@ -136,6 +136,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--timeout': ['1'],
   '--profile': ['step:from=1,to=10,at=1,duration=2'],
   '--session-mode': ['closed-loop'],
+  '--speedup': ['2'],
   '--as-upstream': [],
   '--slo-ttft': ['critical=1ms'],
   '--slo-itl': ['critical=1ms'],

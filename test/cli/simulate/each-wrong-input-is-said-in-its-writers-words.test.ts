@@ -7,9 +7,10 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import type { Command } from 'commander';
 import { afterAll, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
-import { simulateCommand } from '../../../src/cli/simulate/command.ts';
+import { makeProgram } from '../../../src/cli/program.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
 import { type DeploymentSpec, simulate } from '../../../src/sim/build/index.ts';
 import { printed } from './printed.ts';
@@ -133,6 +134,7 @@ const settings: readonly (readonly [option: string, field: string, key: string])
   ['--timeout', 'workload.timeoutS', '-'],
   ['--profile', 'workload.profile', '-'],
   ['--session-mode', '-', '-'],
+  ['--speedup', 'workload.speedup', '-'],
   ['--deployment', 'file', '-'],
   ['--set', 'set', '-'],
   ['--slo-ttft', 'targets.ttftMs', '-'],
@@ -222,10 +224,15 @@ it('each wrong value, in each way of writing', async () => {
   expectGolden(golden, `${lines.join('\n')}\n`);
 });
 
-it('the help text', () => {
-  let text = '';
-  simulateCommand()
-    .configureOutput({ writeOut: (more) => (text += more), getOutHelpWidth: () => 200 })
-    .outputHelp();
-  expectGolden(helpGolden, text);
+it('the help text, of most calls and of all', async () => {
+  const texts = [];
+  for (const flag of ['--help', '--help-all']) {
+    let text = '';
+    const { program } = await makeProgram(['simulate']);
+    const command = program.commands.find((each) => each.name() === 'simulate') as Command;
+    command.configureOutput({ writeOut: (more) => (text += more), getOutHelpWidth: () => 100 });
+    await program.parseAsync(['simulate', flag], { from: 'user' }).catch(() => {});
+    texts.push(`$ tierkv simulate ${flag}\n${text}`);
+  }
+  expectGolden(helpGolden, texts.join('\n'));
 });

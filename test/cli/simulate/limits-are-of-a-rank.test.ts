@@ -64,8 +64,8 @@ workload: { preset: chatbot, rate: 5 }
 
   it('a measured run was served by the same limits', () => {
     const { limits } = measuredRun([], {
-      ...{ model, gpu: 'H100', tp: 1, dp, maxNumSeqs: 24, maxNumBatchedTokens: 512 },
-      ...{ blockSize: 16, gpuMemoryUtilization: 0.9 },
+      ...{ model, gpu: 'H100', tp: 1, dp, maxSequences: 24, maxBatchedTokens: 512 },
+      ...{ blockTokens: 16, memoryUtilization: 0.9 },
     });
     expect(limits).toMatchObject({ requests: batch.maxSequences, tokensPerStep: batch.maxBatchedTokens });
     expect(limits.tokensPerPrompt).toBe(dp === 1 ? undefined : 512);

@@ -59,7 +59,7 @@ it('a field that is gone or holds anything but a count is named', () => {
     fc.boolean(),
     fc.string(),
     fc.integer({ max: -1 }),
-    fc.double({ noNaN: true, noDefaultInfinity: true }).filter((value) => !Number.isInteger(value)),
+    fc.double({ noNaN: true, noDefaultInfinity: true, max: -5e-324 }),
     fc.integer({ min: 0, max: 1000 }).map((value) => 2 ** 53 + 2 * value),
     fc.dictionary(fc.string(), fc.nat()),
   );
@@ -67,6 +67,21 @@ it('a field that is gone or holds anything but a count is named', () => {
     fc.property(lines, fc.constantFrom(...fields), notACount, ({ record, blockTokens }, field, value) => {
       const error = errorOf(JSON.stringify({ ...record, [field]: value }), blockTokens);
       expect(error).toMatchObject({ code: 'TKV_INPUT', field, ...place });
+    }),
+  );
+});
+
+it('a fraction is named where it counts something, and a time of a part of a millisecond is taken', () => {
+  const fraction = fc
+    .double({ min: 0.001, max: 1e6, noNaN: true })
+    .filter((value) => !Number.isInteger(value));
+  const counts = fields.filter((field) => field !== 'timestamp');
+  fc.assert(
+    fc.property(lines, fc.constantFrom(...counts), fraction, ({ record, blockTokens }, field, value) => {
+      const error = errorOf(JSON.stringify({ ...record, [field]: value }), blockTokens);
+      expect(error).toMatchObject({ code: 'TKV_INPUT', field, ...place });
+      const request = parseMooncakeLine(JSON.stringify({ ...record, timestamp: value }), place, blockTokens);
+      expect(request.timestampMs).toBe(value);
     }),
   );
 });

@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { mooncakeRequests } from '../../../src/sim/workload/importers.ts';
+import { mooncakeArrivalUs, mooncakeRequests } from '../../../src/sim/workload/importers.ts';
 import { inputErrorOf, readAll, traceFile } from './traceFiles.ts';
 
 function simulated(text: string): number | string {
@@ -49,9 +49,18 @@ it('a bad row that is left out changes nothing of what follows', async () => {
   expect((await readAll(path, { skipBad: true })).map(({ line: at }) => at)).toEqual([1, 3]);
 });
 
+it('times with fractions are the same microseconds to both', async () => {
+  const times = [0, 0.0004, 0.5, 1.0005, 1234.5678, 2 ** 31 + 0.25];
+  const text = times.map((timestamp) => line({ timestamp, hash_ids: [1, 2, 3] })).join('\n');
+  const taken = await readAll(traceFile('trace.jsonl', text));
+  const arrivals = [...mooncakeRequests(text.split('\n'), 'trace.jsonl')].map(({ arrivalUs }) => arrivalUs);
+  expect(taken.map(({ timestampMs }) => mooncakeArrivalUs(timestampMs))).toEqual(arrivals);
+  expect(arrivals).toEqual([0, 0, 500, 1001, 1_234_568, 2_147_483_648_250]);
+});
+
 it('any rows are taken by both, or by neither', async () => {
   const row = fc.record({
-    timestamp: fc.integer({ min: -1, max: 20 }),
+    timestamp: fc.oneof(fc.integer({ min: -1, max: 20 }), fc.double({ min: -1, max: 20, noNaN: true })),
     input_length: fc.oneof(fc.constant(1100), fc.integer({ min: -1, max: 2000 })),
     output_length: fc.integer({ min: -1, max: 9 }),
     hash_ids: fc.oneof(fc.constant([1, 2, 3]), fc.array(fc.integer({ min: -1, max: 5 }), { maxLength: 4 })),

@@ -170,7 +170,7 @@ it('a flood of begin delays a request of the scheduler by one turn, and a flood 
   }
 });
 
-it('a scheduler that ends its waiting requests, or closes, holds up nobody', async () => {
+it('a scheduler that ends its waiting requests, or closes, holds up no request', async () => {
   for (const end of ['abort', 'close'] as const) {
     await using kv = await openHostRuntime(ROOM);
     const scheduler = kv.scheduler({});

@@ -20,7 +20,6 @@ const plan: SearchPlan = {
   migrateEvery: 4,
   features: ['policy_nodes'],
   bins: 4,
-  tolerance: 3,
 };
 
 const presets: readonly PolicyBundle[] = Array.from({ length: 30 }, (_, level) => ({

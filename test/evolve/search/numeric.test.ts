@@ -7,11 +7,6 @@ import {
   symmetricEigen,
   tellCma,
 } from '../../../src/policy/evolve/search/cmaEs.ts';
-import {
-  askStrategy,
-  newStrategy,
-  tellStrategy,
-} from '../../../src/policy/evolve/search/evolutionStrategy.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import { ellipsoid, medianOf, rastrigin, sphere } from './problems.ts';
 import { askPython, lacksPackage } from './python/askPython.ts';
@@ -71,25 +66,6 @@ it('CMA-ES finds the optimum of sphere and ellipsoid from every seed', () => {
 it('CMA-ES with a large population finds the optimum among the many of Rastrigin', () => {
   const found = seeds.filter((seed) => cmaEvaluations(rastrigin, 4, seed, -1e-6, 60_000, 120, 0.5) < 60_000);
   expect(found.length).toBeGreaterThanOrEqual(16);
-});
-
-it('the evolution strategy finds them too', () => {
-  for (const [problem, target] of [
-    [sphere, -1e-3],
-    [ellipsoid, -1e-1],
-  ] as const) {
-    for (const seed of seeds.slice(0, 8)) {
-      const random = new GoRandom(BigInt(seed));
-      const state = newStrategy(new Array(6).fill(0.8), 0.2, 28);
-      let best = -Infinity;
-      for (let generation = 0; generation < 400 && best < target; generation++) {
-        const values = askStrategy(state, random).map(problem);
-        best = Math.max(best, ...values);
-        tellStrategy(state, values);
-      }
-      expect(best, `seed ${seed}`).toBeGreaterThanOrEqual(target);
-    }
-  }
 });
 
 it('a state that went through JSON goes on to the same points', () => {

@@ -19,12 +19,6 @@ export function rastrigin(x: readonly number[]): number {
   return -scaled(x).reduce((sum, z) => sum + z * z + 10 * (1 - Math.cos(2 * Math.PI * z)), 0);
 }
 
-/** ZDT1 of E. Zitzler, K. Deb and L. Thiele (2000), with both objectives turned so that more is better. */
-export function zdt1(x: readonly number[]): [number, number] {
-  const g = 1 + (9 * x.slice(1).reduce((a, b) => a + b, 0)) / (x.length - 1);
-  return [-x[0], -g * (1 - Math.sqrt(x[0] / g))];
-}
-
 export function randomPoints(count: number, dimensions: number, random: GoRandom): number[][] {
   return Array.from({ length: count }, () => Array.from({ length: dimensions }, () => random.float64()));
 }

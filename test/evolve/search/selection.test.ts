@@ -1,23 +1,21 @@
 import { expect, it } from 'vitest';
 import {
   cellOf,
-  crowdingDistances,
   dominates,
-  elitesOf,
+  type Elite,
+  type Grid,
   hypervolume,
   migrate,
-  newBranch,
   newIslands,
   offer,
   paretoRanks,
   qdScore,
-  stepBranch,
-  survivors,
 } from '../../../src/policy/evolve/search/selection.ts';
-import * as elementary from '../../../src/sim/random/elementary.ts';
 import { GoRandom } from '../../../src/sim/random/goRand.ts';
-import { medianOf, randomPoints, zdt1 } from './problems.ts';
+import { randomPoints } from './problems.ts';
 import { askPython, lacksPackage } from './python/askPython.ts';
+
+const elitesOf = (grid: Grid): Elite[] => Object.values(grid).sort((a, b) => b.score - a.score);
 
 const seed = Number(process.env.TIERKV_SEED ?? 7);
 
@@ -38,16 +36,6 @@ it('ranks are those of peeling off one front after the other', () => {
       [1, 1],
     ]),
   ).toEqual([0, 0, 0, 1, 0]);
-});
-
-it('crowding distance follows its definition, and the ends are infinitely far', () => {
-  const distances = crowdingDistances([
-    [0, 4],
-    [1, 2],
-    [2, 1],
-    [4, 0],
-  ]);
-  expect(distances).toEqual([Infinity, 2 / 4 + 3 / 4, 3 / 4 + 2 / 4, Infinity]);
 });
 
 it('hypervolume counts overlaps once, and nothing below the reference', () => {
@@ -95,54 +83,6 @@ it('a cell keeps the best, and features outside the axes fall into the outermost
   expect(qdScore(state, 0)).toBe(5);
 });
 
-it('a branch goes along with as many regressions as it tolerates, then starts again', () => {
-  const at = (score: number): { id: string; score: number } => ({ id: String(score), score });
-  const state = newBranch(at(5), 2);
-  stepBranch(state, at(4), at(9));
-  expect(state.current.score).toBe(4);
-  stepBranch(state, undefined, at(9));
-  expect(state.current.score).toBe(4);
-  stepBranch(state, at(6), at(9));
-  expect([state.current.score, state.regressions]).toEqual([6, 0]);
-  for (const score of [3, 2, 1]) stepBranch(state, at(score), at(9));
-  expect([state.current.score, state.restarts]).toEqual([9, 1]);
-});
-
-/** Hypervolume that NSGA-II reaches on ZDT1 with simulated binary crossover and polynomial mutation (Deb). */
-function nsgaOnZdt1(dimensions: number, population: number, generations: number, from: number): number {
-  const random = new GoRandom(BigInt(from));
-  let points = randomPoints(population, dimensions, random);
-  const tournament = (count: number): number[] => {
-    // `survivors` stand in their order, so the lower of two indexes wins
-    return points[Math.min(random.intn(count), random.intn(count))];
-  };
-  for (let generation = 1; generation < generations; generation++) {
-    points = survivors(points.map(zdt1), population).map((i) => points[i]);
-    const children: number[][] = [];
-    while (children.length < population) {
-      const a = tournament(population);
-      const b = tournament(population);
-      children.push(
-        a.map((x, i) => {
-          const u = random.float64();
-          const beta = u < 0.5 ? elementary.pow(2 * u, 1 / 16) : elementary.pow(1 / (2 - 2 * u), 1 / 16);
-          const mixed =
-            random.float64() < 0.5
-              ? ((1 + beta) * x + (1 - beta) * b[i]) / 2
-              : ((1 - beta) * x + (1 + beta) * b[i]) / 2;
-          const v = random.float64();
-          const delta = v < 0.5 ? elementary.pow(2 * v, 1 / 21) - 1 : 1 - elementary.pow(2 * (1 - v), 1 / 21);
-          const moved = random.float64() < 1 / dimensions ? mixed + delta : mixed;
-          return Math.min(1, Math.max(0, moved));
-        }),
-      );
-    }
-    points = [...points, ...children];
-  }
-  const last = survivors(points.map(zdt1), population).map((i) => zdt1(points[i]));
-  return hypervolume(last, [-1.1, -1.1]);
-}
-
 const lacksPymoo = lacksPackage('pymoo');
 const lacksRibs = lacksPackage('ribs');
 
@@ -160,19 +100,6 @@ it.skipIf(lacksPymoo)(`pymoo gives the same ranks and hypervolumes (seed ${seed}
       expect(hypervolume(front, reference)).toBeCloseTo(theirs[i], 10);
     });
   }
-});
-
-it.skipIf(lacksPymoo)('our selection reaches the hypervolume of pymoo on ZDT1, over 20 seeds', () => {
-  const seeds = Array.from({ length: 20 }, (_, i) => i + 1);
-  const theirs = askPython<number[]>({
-    task: 'nsga2',
-    seeds,
-    dimensions: 10,
-    population: 40,
-    generations: 80,
-  });
-  const ours = seeds.map((each) => nsgaOnZdt1(10, 40, 80, each));
-  expect(medianOf(ours) / medianOf(theirs)).toBeGreaterThan(0.97);
 });
 
 it.skipIf(lacksRibs)(`ribs keeps the same elites (seed ${seed})`, () => {

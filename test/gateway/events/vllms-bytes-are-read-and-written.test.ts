@@ -233,7 +233,24 @@ describe('garbage', () => {
     token_ids: [1],
     block_size: 1,
   };
+  const sparse = { ...map, token_ids: [1, 2, 3], kv_cache_spec_kind: 'sliding_window' };
+
+  it('that tells of the last blocks of a window alone is read, with the tokens of all', () => {
+    const { events } = read(pack.pack([1.5, [sparse, map], 0]));
+    expect(events).toHaveLength(2);
+    expect(events[0]).toMatchObject({ hashes: ['0000000000000001'], tokenIds: [1, 2, 3], blockTokens: 1 });
+  });
+
   it.each<[string, unknown]>([
+    [
+      'fewer blocks than tokens, of layers that need all',
+      pack.pack([1.5, [{ ...sparse, kv_cache_spec_kind: 'full_attention' }], 0]),
+    ],
+    [
+      'fewer blocks than tokens, of layers of no kind',
+      pack.pack([1.5, [{ ...sparse, kv_cache_spec_kind: null }], 0]),
+    ],
+    ['part of a block', pack.pack([1.5, [{ ...sparse, block_size: 2 }], 0])],
     ['no bytes', new Uint8Array(0)],
     ['bytes that are no MessagePack', hex('c1c1c1')],
     ['a list that says it has four thousand million members', hex('ddffffffff')],

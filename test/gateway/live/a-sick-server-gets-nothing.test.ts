@@ -160,6 +160,53 @@ it('what a server that is down holds is asked for elsewhere, and not waited for'
   expect(gateway.counts.failed).toBe(0);
 });
 
+it.each([
+  ['says an error', '{"object":"error","message":"dead","code":500}'],
+  [
+    'gives up at the end, with params',
+    '{"choices":[{"finish_reason":"abort"}],"kv_transfer_params":{"do_remote_prefill":true}}',
+  ],
+])(
+  'a server for prompts that %s with status 200 is left alone, and its params are not used',
+  async (_, said) => {
+    const params = '{"choices":[],"kv_transfer_params":{"do_remote_prefill":true}}';
+    await using sick = await TestBackend.open((_request, response) => void response.end(said));
+    await using well = await TestBackend.open((_request, response) => void response.end(params));
+    await using decode = await TestBackend.open(echo);
+    await using gateway = await gatewayOf([], {
+      backends: [
+        { url: sick.url, id: 'sick', role: 'prefill' },
+        { url: well.url, id: 'well', role: 'prefill' },
+        { url: decode.url, id: 'decode', role: 'decode' },
+      ],
+    });
+    const [first] = gateway.pool.backends;
+    for (let i = 0; i < 12 && first.standing.ejections === 0; i++) {
+      expect((await ask(gateway, `p${i}`)).status).toBe(200);
+    }
+    expect(first.standing.ejections).toBe(1);
+    expect(gateway.counts.prefillsFailed).toBe(sick.seen.length);
+    const withParams = decode.seen.filter(({ body }) => body.includes('do_remote_prefill'));
+    expect(withParams).toHaveLength(well.seen.length);
+  },
+);
+
+it('what a hung server holds whose polls answer is asked for elsewhere, though no request comes that could try it', async () => {
+  let isHung = false;
+  await using hung = await TestBackend.open((request, response, body) => {
+    if (!isHung) echo(request, response, body);
+  });
+  await using well = await TestBackend.open(echo);
+  await using gateway = await gatewayOf([hung, well]);
+  isHung = true;
+  const asked = Array.from({ length: 8 }, (_, i) => ask(gateway, `p${i}`));
+  for (const each of asked) expect((await each).status).toBe(200);
+  expect(hung.seen.length).toBe(4);
+  const [seen] = gateway.pool.backends;
+  expect(seen.isUp).toBe(true);
+  expect(seen.standing.ejections).toBeGreaterThan(0);
+});
+
 it('a server that comes back is another one, unless it says that its process is the same', async () => {
   const says = (started: number): string => `process_start_time_seconds ${started}\n`;
   await using one = await TestBackend.open(echo);
@@ -217,7 +264,7 @@ describe('the rules, without a clock', () => {
 
   it('a server that takes long for all it has is not silent while it says anything, or while others take as long', () => {
     const begin = (of: Beginnings, sentMs: number) => {
-      const attempt = { sentMs, heardMs: -1, giveUp: () => {} };
+      const attempt = { sentMs, heardMs: -1, isGivenUp: false, giveUp: () => {} };
       of.attempts.add(attempt);
       return attempt;
     };

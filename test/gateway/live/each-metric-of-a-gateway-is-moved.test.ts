@@ -191,6 +191,27 @@ describe('requests', () => {
     expect(await moves(gateway, () => ask(gateway, 'p'))).toEqual(has('prompts_miscounted_total'));
   });
 
+  it('whose answer ends for a reason that is not known, which is told by its name, and beyond some as another', async () => {
+    let reasons = 0;
+    await using a = await TestBackend.open((_, response) => {
+      const choices = [{ index: 0, text: 'a', finish_reason: `odd ${reasons++}` }];
+      response.end(JSON.stringify({ choices }));
+    });
+    const told: string[] = [];
+    await using gateway = await gatewayOf([a], { noted: (note) => told.push(note) });
+    expect(await moves(gateway, () => ask(gateway, 'p'))).toEqual(
+      has('unknown_ends_total', 'completed_total'),
+    );
+    for (let i = 0; i < 20; i++) await ask(gateway, 'p');
+    const { unknownEnds } = gateway.counts;
+    expect([unknownEnds.size, unknownEnds.get('odd 0'), unknownEnds.get('other')]).toEqual([17, 1, 5]);
+    expect(told).toEqual([expect.stringContaining('(odd 0): these answers count as completed')]);
+    expect(gateway.notes.at(-1)).toContain('odd 15, other');
+    expect(await (await operatorPage(gateway, '/metrics')).text()).toContain(
+      'tierkv_gateway_unknown_ends_total{reason="odd 3"} 1\n',
+    );
+  });
+
   it('whose prompt one server computes for another, or fails to', async () => {
     await using prefill = await TestBackend.open((_, response) =>
       response.end('{"choices":[],"kv_transfer_params":{"do_remote_prefill":true}}'),
@@ -243,6 +264,16 @@ it('servers: reports that cannot be true, that grow old, a new process, one that
     await until(() => !backend.isUp, 'it is down');
   };
   expect(await moves(gateway, dies)).toEqual(has('backend_up'));
+});
+
+it('a server that fails as no other does, and is left alone', async () => {
+  await using dead = await TestBackend.open((_, response) => void response.writeHead(500).end('{}'));
+  await using well = await TestBackend.open(echo);
+  await using gateway = await gatewayOf([dead, well]);
+  const asks = async (): Promise<void> => {
+    for (let i = 0; i < 8; i++) expect((await ask(gateway, 'p')).status).toBe(200);
+  };
+  expect(await moves(gateway, asks)).toEqual(has('backend_ejections_total'));
 });
 
 it('and there are no others; the pages have each, with its help', async () => {

@@ -110,7 +110,7 @@ it('requests that wait for blocks which the batch computes hold up no other owne
   expect(opened.filter((id) => id !== 'other').length).toBeLessThanOrEqual(1);
 });
 
-it('a step that shares room with others opens no more requests than it may, and those that hold blocks go on', () => {
+it('a step that shares room with others opens no more requests than it may, and requests that hold blocks go on', () => {
   const world = new World({
     queueOrder: 'tenant-turns',
     maxBatchedTokens: 40,

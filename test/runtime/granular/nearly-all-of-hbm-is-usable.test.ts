@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { BlockMoves, CachedMigration } from '../../../src/embed/kvMigrator.ts';
 import { Granularity, Tier, TierKVError } from '../../../src/runtime/index.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { Random } from '../../fuzz/random.ts';
@@ -61,6 +62,43 @@ describe.each([
     expect(fill(world, new Random(9), kinds, 0.7)).toBeLessThanOrEqual(1);
   });
 });
+
+it.each([1, 2, 3])(
+  'with room for blocks on their way no tier is ever said to be more than full (seed %i)',
+  (seed) => {
+    const hbmCapacityBytes = 64 * blockBytes;
+    const world = new PoolWorld({ hbmCapacityBytes, landingShare: 0.25 });
+    const { pool } = world;
+    const { manager } = pool;
+    const port = new CachedMigration(manager, new BlockMoves(manager));
+    const random = new Random(seed);
+    let most = 0;
+    for (let n = 0; n < 120; n++) {
+      try {
+        const request = { ...random.pick(asks), sequenceId: `s${n}`, requestId: 'r' };
+        const blocks = pool.allocate({ ...request, numTokens: random.between(1, 6) * 4 });
+        if (random.between(0, 2) > 0) {
+          world.write(blocks, n);
+          pool.commit(request.sequenceId);
+          pool.deallocate(blocks);
+          world.settle();
+        }
+      } catch (error) {
+        if (!(error instanceof TierKVError) || error.code !== 'TKV_FULL') throw error;
+      }
+      for (const [position, { tier }] of pool.tiers.entries()) {
+        const { usedBytes, capacityBytes, utilization } = pool.getTierUsage(tier);
+        expect(utilization).toBe(usedBytes / capacityBytes);
+        expect(Math.max(utilization, pool.pressure(position), port.pressure(position))).toBeLessThanOrEqual(
+          1,
+        );
+      }
+      most = Math.max(most, manager.inspect.usage(0).residentBytes / manager.inspect.usage(0).capacityBytes);
+    }
+    expect(most, 'the control: sequences use that room').toBeGreaterThan(1);
+    expect(pool.getTierUsage(Tier.HBM).capacityBytes).toBe(hbmCapacityBytes);
+  },
+);
 
 it('sizes that divide no page of any other leave less than 5 % too', () => {
   const groups = [

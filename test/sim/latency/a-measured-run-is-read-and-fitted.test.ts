@@ -30,10 +30,10 @@ const served: ServedBy = {
   model: 'llama-3.1-8b-instruct',
   tp: 1,
   dp: 1,
-  maxNumSeqs: 64,
-  maxNumBatchedTokens: 1024,
-  gpuMemoryUtilization: 0.9,
-  blockSize: 16,
+  maxSequences: 64,
+  maxBatchedTokens: 1024,
+  memoryUtilization: 0.9,
+  blockTokens: 16,
 };
 const shipped = loadCoefficients('calibrated', loadHardware('H100'), undefined)
   .values as CalibratedCoefficients;
@@ -185,12 +185,12 @@ describe('a fit', () => {
   });
 
   it('is refused where the run was served in another way', () => {
-    const tight = { ...served, maxNumSeqs: 2 };
-    expect(() => fitTo(run(tight), { ...served, maxNumSeqs: 64 })).toThrow(
+    const tight = { ...served, maxSequences: 2 };
+    expect(() => fitTo(run(tight), { ...served, maxSequences: 64 })).toThrow(
       /run\.csv: the fit does not fit: it is off by \d+% on the very requests it was fitted to, more than 25%/,
     );
     expect(() => fitTo(run(served), { ...served, kvBlocks: 50 })).toThrow(
-      /^--hbm is 50 of 16 tokens, and a request of/,
+      /^kvBlocks is 50 of 16 tokens, and a request of/,
     );
   });
 });

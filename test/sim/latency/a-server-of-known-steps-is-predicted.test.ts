@@ -116,10 +116,10 @@ function heldOut(perSecond: number, stepUs: (step: Step) => number) {
     model: 'examples/server/tinyModel/files/config.json',
     tp: 1,
     dp: 1,
-    maxNumSeqs: sequences,
-    maxNumBatchedTokens: stepTokens,
-    gpuMemoryUtilization: 0.9,
-    blockSize: 16,
+    maxSequences: sequences,
+    maxBatchedTokens: stepTokens,
+    memoryUtilization: 0.9,
+    blockTokens: 16,
     kvBlocks: 4096,
   };
   const report = fitToRequests({ ...by, requests: file, fitShare: 0.5 });

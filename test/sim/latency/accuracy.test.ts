@@ -112,11 +112,11 @@ describe('shipped coefficients', () => {
       gpu: 'RTX-PRO-6000',
       model: 'llama-3.1-8b-instruct',
       tp: 1,
-      maxNumSeqs: 128,
-      maxNumBatchedTokens: 2048,
+      maxSequences: 128,
+      maxBatchedTokens: 2048,
       dp: 1,
-      gpuMemoryUtilization: 0.9,
-      blockSize: 16,
+      memoryUtilization: 0.9,
+      blockTokens: 16,
       fitShare: 0.5,
     });
     expect(fitted).toBe(150);

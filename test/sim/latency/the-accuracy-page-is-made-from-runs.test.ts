@@ -52,10 +52,10 @@ it("reads vLLM's arguments and LLMServingSim's configuration, and tells what it 
       model: 'meta-llama/Llama-3.1-8B',
       tp: 2,
       dp: 1,
-      maxNumSeqs: 64,
-      maxNumBatchedTokens: 4096,
-      gpuMemoryUtilization: 0.9,
-      blockSize: 16,
+      maxSequences: 64,
+      maxBatchedTokens: 4096,
+      memoryUtilization: 0.9,
+      blockTokens: 16,
     },
   });
   put(
@@ -86,7 +86,12 @@ it("reads what vLLM's log says of its arguments and its blocks, and judges the c
   put('logged/requests.jsonl', `${row}\n${row}\n`);
   const { by, assumed } = servedBy(join(folder, 'logged'));
   // vLLM logged 31,356 blocks of this engine (data/latency/vllm-memory.csv)
-  expect(by).toMatchObject({ model: 'meta-llama/Llama-2-70b-hf', tp: 4, maxNumSeqs: 256, kvBlocks: 31_356 });
+  expect(by).toMatchObject({
+    model: 'meta-llama/Llama-2-70b-hf',
+    tp: 4,
+    maxSequences: 256,
+    kvBlocks: 31_356,
+  });
   expect(assumed).toEqual([]);
   const { capacity, rows, skipped } = runsOf([folder]);
   expect([rows.length, skipped]).toEqual([1, []]);

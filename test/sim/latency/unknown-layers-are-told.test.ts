@@ -4,11 +4,12 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { modelNames } from '../../../src/sim/build/dataFiles.ts';
+import { loadModel, modelNames } from '../../../src/sim/build/dataFiles.ts';
 import { simulate } from '../../../src/sim/build/simulate.ts';
 import { kvBytesPerToken } from '../../../src/sim/latency/capacity.ts';
 import { parseModelConfig } from '../../../src/sim/latency/modelConfig.ts';
-import { loadModel } from './setups.ts';
+import { type DeploymentChoice, deploymentFile, modelOfTime } from '../../../src/studies/plan/choice.ts';
+import { checkQuestion } from '../../../src/studies/plan/question.ts';
 
 const plain = {
   architectures: ['LlamaForCausalLM'],
@@ -105,5 +106,76 @@ describe('a simulation', () => {
     const vouched = await simulate({ ...run, model, engine: { assumePlainAttention: true } });
     const known = await simulate({ ...run, model: path.join(folder, 'plain.json') });
     expect(vouched.metrics).toEqual(known.metrics);
+  });
+
+  it('takes it from a deployment file that says so, too', async () => {
+    const file = (assume: string): string => {
+      const model = `{ name: m, config: ${path.join(folder, 'config.json')}, hardware: H100${assume} }`;
+      const text = `version: 1\nmodels: [${model}]\npools: [{ name: p, replicas: 1 }]\nworkload: { preset: chatbot, rate: 4, num_requests: 20 }\n`;
+      const place = path.join(folder, 'deployment.yaml');
+      fs.writeFileSync(place, text);
+      return place;
+    };
+    await expect(async () => simulate({ file: file('') })).rejects.toMatchObject({
+      field: 'compress_ratios',
+    });
+    const { metrics } = await simulate({ file: file(', assume_plain_attention: true') });
+    expect(metrics.completed_requests).toBe(20);
+  });
+
+  it('and a plan asks the same question: by name, and only where there is need', () => {
+    const model = path.join(folder, 'config.json');
+    const question = { model, workload: { preset: 'chatbot', rate: 1 }, targets: { ttft_p99: 500 } };
+    expect(() => checkQuestion(question)).toThrow(expect.objectContaining({ field: 'compress_ratios' }));
+    const checked = checkQuestion({ ...question, assumePlainAttention: true });
+    expect(checked.assumePlainAttention).toBe(true);
+    const needless = { ...question, model: path.join(folder, 'plain.json'), assumePlainAttention: true };
+    expect(() => checkQuestion(needless)).toThrow(expect.objectContaining({ field: 'assumePlainAttention' }));
+    const choice = {
+      ...{ gpu: 'H100', tensorParallel: 1, instances: 1, prefillInstances: 0, routing: 'round robin' },
+      ...{ batchedTokens: 2048, sequences: 256, eviction: 'lru', ddrGib: 0, nvmeGib: 0 },
+    } as unknown as DeploymentChoice;
+    const setting = { seed: 1, requests: 100 };
+    expect(deploymentFile(choice, checked, setting, modelOfTime('roofline', 'H100'))).toContain(
+      'assume_plain_attention: true',
+    );
+  });
+});
+
+describe('a name of a model', () => {
+  it.each([
+    ['Qwen/Qwen3-30B-A3B-Instruct-2507', 'qwen3-30b-a3b'],
+    ['qwen3-235b-a22b-thinking-2507', 'qwen3-235b-a22b'],
+    ['microsoft/phi-4-mini-instruct', 'phi-4'],
+    ['zai-org/GLM-4.5-Air-FP8', 'glm-4.5-air'],
+  ])('%s is a release of %s, and what it has is not guessed', (name, known) => {
+    expect(() => loadModel(name)).toThrow(
+      expect.objectContaining({
+        code: 'TKV_CONFIG',
+        message: expect.stringContaining(`${known} is known, and whether`),
+      }),
+    );
+  });
+
+  it.each([
+    'glm-4.5',
+    'gemma-3',
+    'llama-4-scout-17b-16e-instruct',
+    'llama-4',
+    'mistral-small',
+    'deepseek',
+    'kimi',
+  ])('%s names a family or another precision, and not the one model that begins so', (name) => {
+    expect(() => loadModel(name)).toThrow(expect.objectContaining({ code: 'TKV_CONFIG', field: 'model' }));
+  });
+
+  it.each([
+    ['llama-3.1-8b', 'llama-3.1-8b-instruct'],
+    ['meta-llama/Llama-2-7b', 'llama-2-7b-hf'],
+    ['mistral-nemo', 'mistral-nemo-instruct-2407'],
+    ['mixtral-8x7b', 'mixtral-8x7b-v0.1'],
+    ['qwen3-30b', 'qwen3-30b-a3b'],
+  ])('%s may be cut short by what changes no layer', (name, whole) => {
+    expect(loadModel(name).name).toBe(whole);
   });
 });

@@ -23,10 +23,4 @@ describe('same key, same bytes', () => {
     }
     expect(new Set(await Promise.all(SPECS.map(digest))).size).toBe(SPECS.length);
   });
-
-  it('without WebAssembly, on the portable register', async () => {
-    const simd = await inWorker('register-worker', { isPortable: false });
-    expect(await inWorker('register-worker', { isPortable: true })).toBe(simd.replace('true', 'false'));
-    expect(simd).toMatch(/^true /);
-  });
 });

@@ -8,6 +8,7 @@ import { blake2s } from '../../../runtime/keys/blake2s.ts';
 import * as is from '../../../runtime/kinds.ts';
 import { checkInputs, oneOf } from '../../../runtime/options.ts';
 import { priorityPolicies } from '../../../sim/control/priority.ts';
+import { outputFlag } from '../../../sim/description/readers.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
 
@@ -86,7 +87,7 @@ function unknownPreset(name: string): TierKVError {
   return configError(
     'preset',
     `is not known (${JSON.stringify(name)})`,
-    `${remedy} tierkv evaluate --presets lists all`,
+    `${remedy} tierkv evaluate ${outputFlag('presets')} lists all`,
   );
 }
 

@@ -1,6 +1,6 @@
 /**
- * What each slot of a bundle accepts: templates, the function of a program with its arguments and results,
- * and features and actions of a decision tree. Reading, binding, the JSON schema and `describe` go by this.
+ * Content that each slot of a bundle accepts: templates, the function of a program with its arguments and results, and
+ * features and actions of a decision tree. Reading, binding, the JSON schema and `describe` go by this.
  */
 
 import {

@@ -27,7 +27,7 @@ export interface CaseResult {
   readonly metrics: Readonly<Record<string, number>>;
 }
 
-/** What a policy is worth on a suite: score, objectives, cases. */
+/** A policy's worth on a suite: score, objectives, cases. */
 export interface Evaluation {
   /** Content hash of the bundle without name, generation, parent and mutations. */
   readonly policyId: string;
@@ -42,7 +42,7 @@ export interface Evaluation {
   readonly error?: EvaluationError;
 }
 
-/** What scores policy bundles. */
+/** Scores policy bundles. */
 export interface Evaluator {
   /** Names of the objectives, in the order of `Evaluation.objectives`. */
   readonly objectiveNames: readonly string[];

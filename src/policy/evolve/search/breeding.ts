@@ -14,33 +14,17 @@ import type { Evaluation, Evaluator, SuiteName } from '../fitness/evaluation.ts'
 import { affordable, evaluateWithin, oneSeedEach, type SearchBudget, type Within } from './budget.ts';
 import { askCma, type CmaState, cmaSpread, newCma, tellCma } from './cmaEs.ts';
 import {
-  askStrategy,
-  newStrategy,
-  type StrategyState,
-  strategySpread,
-  tellStrategy,
-} from './evolutionStrategy.ts';
-import {
   type Candidate,
   contentKey,
   type Individual,
   kindOf,
   NumberSpace,
-  type Origin,
   ofManyKinds,
   type SlotGuides,
   varyBundle,
 } from './individual.ts';
-import {
-  type BySetting,
-  barsOf,
-  bestOfEach,
-  caseScoresOf,
-  leadersOf,
-  type Rung,
-  standingOf,
-} from './racing.ts';
-import { type BranchState, type IslandsState, pickElite } from './selection.ts';
+import { type BySetting, barsOf, bestOfEach, caseScoresOf, type Rung, standingOf } from './racing.ts';
+import { type IslandsState, pickElite } from './selection.ts';
 
 /** Shape of each parameter of the exported functions, by its name. */
 const inputs = {
@@ -56,95 +40,37 @@ const inputs = {
   field: is.text(),
 };
 
-// Candidates by variation. Their parents come from the islands of the archive, the Pareto population, and the branch
-// that tolerates regressions, whose mates lead in some setting.
+// Candidates by variation. Their parents come from the islands of the archive.
 
 /** Share of children that are changed in two places at once: some changes help only together. */
 const COMPOUND = 0.25;
-/** Most leaders of a setting that may be mates. */
-const LEADERS = 8;
-/** Most leaders of one kind among them, so that mates differ. */
-const OF_ONE_KIND = 2;
+/** Tries for each child: a draw may change nothing. */
+const TRIES = 4;
 
-/** The first `count` that are made, in at most four tries for each. */
-function upTo<Made>(count: number, make: (tried: number) => Made | undefined): Made[] {
-  const made: Made[] = [];
-  for (let i = 0; i < 4 * count && made.length < count; i++) {
-    const each = make(i);
-    if (each !== undefined) made.push(each);
+/** Children of elites, at most `count`; the islands take turns. @returns each with the island that it is of */
+export function fromIslands(
+  count: number,
+  { archive: { islands }, plan: { slots } }: SearchState,
+  guides: SlotGuides,
+  find: (id: string) => Individual,
+  random: GoRandom,
+): { candidate: Candidate; island: number }[] {
+  const made: { candidate: Candidate; island: number }[] = [];
+  for (let i = 0; i < TRIES * count && made.length < count; i++) {
+    const island = i % islands.length;
+    const elite = pickElite(islands[island], random);
+    const mate = pickElite(islands[island], random);
+    if (elite === undefined) continue;
+    const changes = random.float64() < COMPOUND ? 2 : 1;
+    const parent = find(elite.id);
+    const other = mate && find(mate.id);
+    const child = varyBundle(parent.bundle, other?.bundle, changes, { slots, guides, random });
+    if (child === undefined) continue;
+    const parents = child.usesOther && other !== undefined ? [parent.id, other.id] : [parent.id];
+    const { bundle } = child;
+    made.push({ candidate: { bundle, origin: 'variation', parents, changes: child.changes }, island });
   }
   return made;
-}
-
-export class Breeding {
-  readonly #state: SearchState;
-  readonly #guides: SlotGuides;
-  readonly #find: (id: string) => Individual;
-  /** Leaders of each setting, the best first. */
-  readonly #leaders: readonly (readonly Individual[])[];
-
-  /** @param ranking individuals that ran on all cases, the best first */
-  constructor(
-    state: SearchState,
-    guides: SlotGuides,
-    find: (id: string) => Individual,
-    ranking: readonly Individual[],
-  ) {
-    this.#state = state;
-    this.#guides = guides;
-    this.#find = find;
-    const { slots } = state.plan;
-    this.#leaders = leadersOf(ranking).map((ranked) => ofManyKinds(ranked, LEADERS, OF_ONE_KIND, slots));
-  }
-
-  #child(
-    parent: Individual,
-    other: Individual | undefined,
-    count: number,
-    origin: Origin,
-    random: GoRandom,
-  ): Candidate | undefined {
-    const { slots } = this.#state.plan;
-    const child = varyBundle(parent.bundle, other?.bundle, count, { slots, guides: this.#guides, random });
-    if (child === undefined) return undefined;
-    const parents = child.usesOther && other !== undefined ? [parent.id, other.id] : [parent.id];
-    return { bundle: child.bundle, origin, parents, changes: child.changes };
-  }
-
-  /** A leader of a random setting, more often a better one; undefined before any individual ran on all cases. */
-  #leader(random: GoRandom): Individual | undefined {
-    if (this.#leaders.length === 0) return undefined;
-    const leaders = this.#leaders[random.intn(this.#leaders.length)];
-    return leaders[Math.min(random.intn(leaders.length), random.intn(leaders.length))];
-  }
-
-  fromIslands(count: number, random: GoRandom): { candidate: Candidate; island: number }[] {
-    const { islands } = this.#state.archive;
-    return upTo(count, (i) => {
-      const island = i % islands.length;
-      const parent = pickElite(islands[island], random);
-      const other = pickElite(islands[island], random);
-      if (parent === undefined) return undefined;
-      const changes = random.float64() < COMPOUND ? 2 : 1;
-      const mate = other && this.#find(other.id);
-      const candidate = this.#child(this.#find(parent.id), mate, changes, 'variation', random);
-      return candidate && { candidate, island };
-    });
-  }
-
-  /** Parents by tournament: the population is sorted by rank and crowding, so the lower of two indexes wins. */
-  fromFront(count: number, random: GoRandom): Candidate[] {
-    const { front } = this.#state;
-    if (front.length === 0) return [];
-    const draw = (): Individual =>
-      this.#find(front[Math.min(random.intn(front.length), random.intn(front.length))]);
-    return upTo(count, () => this.#child(draw(), draw(), 1, 'pareto', random));
-  }
-
-  fromBranch(count: number, random: GoRandom): Candidate[] {
-    const parent = this.#find(this.#state.branch.current.id);
-    return upTo(count, () => this.#child(parent, this.#leader(random), 1 + random.intn(2), 'branch', random));
-  }
 }
 
 // After the search: the best individuals of train run on validation, the best of these is the winner, and the hidden
@@ -272,17 +198,15 @@ export async function judge(
   });
 }
 
-// Search over the numbers of one bundle by CMA-ES or the evolution strategy. After it has settled, or found nothing
-// better for some generations, it starts again on another bundle, first on one of a new structure.
+// Search over the numbers of one bundle by CMA-ES. After it has settled, or found nothing better for some generations, it
+// starts again on another bundle, first on one of a new structure.
 
 interface NumericState {
-  readonly method: 'cma' | 'strategy';
   /** Points of a generation. */
   readonly population: number;
   /** Id of the bundle whose numbers it moves; null before the first start, and where every bundle lacks numbers. */
   base: string | null;
   cma: CmaState | null;
-  strategy: StrategyState | null;
   /** Best score since the last start. */
   best: number;
   /** Generations since that score was found. */
@@ -300,8 +224,8 @@ const CHOICE = 6;
 /** Most structures of one kind among them. */
 const RUNS_OF_ONE_KIND = 3;
 
-export function newNumeric(method: NumericState['method'], population: number): NumericState {
-  return { method, population, base: null, cma: null, strategy: null, best: 0, idle: 0 };
+export function newNumeric(population: number): NumericState {
+  return { population, base: null, cma: null, best: 0, idle: 0 };
 }
 
 export interface NumericContext {
@@ -310,7 +234,7 @@ export interface NumericContext {
   find(id: string): Individual;
   /** Individuals that ran on all cases, the best first. */
   readonly ranking: readonly Individual[];
-  /** Number of starts on each structure, of both methods together. `askNumeric` adds to it. */
+  /** Number of starts on each structure. `askNumeric` adds to it. */
   readonly starts: Record<string, number>;
 }
 
@@ -318,10 +242,8 @@ function spaceOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly Polic
   return new NumberSpace(bundle, guides, slots, 'inUse');
 }
 
-function isSettled({ cma, strategy, idle }: NumericState): boolean {
-  if (idle > IDLE_MAX) return true;
-  if (cma !== null) return cmaSpread(cma) < SETTLED;
-  return strategy !== null && strategySpread(strategy) < SETTLED;
+function isSettled({ cma, idle }: NumericState): boolean {
+  return idle > IDLE_MAX || (cma !== null && cmaSpread(cma) < SETTLED);
 }
 
 /** Digest that is equal for bundles that differ only in numbers in use. */
@@ -346,7 +268,6 @@ function start(state: NumericState, { guides, slots, ranking, starts }: NumericC
   }
   const chosen = [...seen].sort(([a], [b]) => (starts[a] ?? 0) - (starts[b] ?? 0)).at(0);
   state.cma = null;
-  state.strategy = null;
   state.base = null;
   if (chosen === undefined) return;
   const [structure, { id, bundle, score }] = chosen;
@@ -355,8 +276,7 @@ function start(state: NumericState, { guides, slots, ranking, starts }: NumericC
   state.base = id;
   state.best = score;
   state.idle = 0;
-  if (state.method === 'cma') state.cma = newCma(space.point, SIGMA, state.population, space.leastDeviation);
-  else state.strategy = newStrategy(space.point, SIGMA, state.population, space.leastDeviation);
+  state.cma = newCma(space.point, SIGMA, state.population, space.leastDeviation);
 }
 
 /** The emitter's candidates of this generation, and their points; none where every bundle lacks numbers. */
@@ -366,15 +286,13 @@ export function askNumeric(
   random: GoRandom,
 ): { readonly candidates: readonly Candidate[]; readonly points: readonly (readonly number[])[] } {
   if (state.base === null || isSettled(state)) start(state, context);
-  if (state.base === null) return { candidates: [], points: [] };
+  if (state.base === null || state.cma === null) return { candidates: [], points: [] };
   const { id, bundle } = context.find(state.base);
   const space = spaceOf(bundle, context.guides, context.slots);
-  let points: number[][] = [];
-  if (state.cma !== null) points = askCma(state.cma, random);
-  else if (state.strategy !== null) points = askStrategy(state.strategy, random);
-  const changes = [`numbers by ${state.method === 'cma' ? 'CMA-ES' : 'the evolution strategy'}`];
+  const points = askCma(state.cma, random);
+  const changes = ['numbers by CMA-ES'];
   const candidates = points.map((point): Candidate => {
-    return { bundle: space.at(point), origin: state.method, parents: [id], changes };
+    return { bundle: space.at(point), origin: 'cma', parents: [id], changes };
   });
   return { candidates, points };
 }
@@ -385,9 +303,8 @@ export function tellNumeric(
   points: readonly (readonly number[])[],
   scores: readonly number[],
 ): void {
-  if (points.length === 0) return;
-  if (state.cma !== null) tellCma(state.cma, points, scores);
-  else if (state.strategy !== null) tellStrategy(state.strategy, scores);
+  if (points.length === 0 || state.cma === null) return;
+  tellCma(state.cma, points, scores);
   const best = Math.max(...scores);
   state.idle = best > state.best ? 0 : state.idle + 1;
   state.best = Math.max(state.best, best);
@@ -397,9 +314,9 @@ export function tellNumeric(
 // to the last bit, and seed, generation and use name each stream of random numbers, so a resumed search ends as one
 // that was never interrupted.
 
-export const STATE_VERSION = 4;
+export const STATE_VERSION = 5;
 
-/** What a `Search` is made from: seed, population, slots and islands. */
+/** Settings of a `Search`: seed, population, slots and islands. */
 export interface SearchPlan {
   readonly seed: number;
   /** Candidates of a generation. */
@@ -411,8 +328,6 @@ export interface SearchPlan {
   /** Metrics that divide the archive. `policy_nodes` is the size of a bundle. */
   readonly features: readonly string[];
   readonly bins: number;
-  /** Worse steps in a row that the restart branch tolerates. */
-  readonly tolerance: number;
   /** Hash of everything that scores depend on: workloads, baseline, objectives, tierkv itself. */
   readonly measured?: string;
 }
@@ -444,13 +359,12 @@ export interface SearchState {
   /** All evaluated individuals in the order of their evaluation. */
   readonly individuals: Individual[];
   readonly history: GenerationRecord[];
-  readonly numeric: NumericState[];
+  readonly numeric: NumericState;
   /** Number of starts of `numeric` on each structure of bundles. */
   readonly starts: Record<string, number>;
   readonly archive: IslandsState;
-  /** Ids of the population that NSGA-II keeps, the best first. */
+  /** Ids of the individuals that no other one dominates in all objectives. */
   front: string[];
-  branch: BranchState;
   /** Reference point of the hypervolume: a point below it in some objective adds no volume. */
   readonly reference: readonly number[];
 }

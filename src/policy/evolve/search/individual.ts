@@ -24,12 +24,12 @@ import {
   withNumbers,
   withOneMoreTerm,
 } from './programs.ts';
-import { crossTrees, isBranch, mutateTree, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts';
+import { isBranch, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts';
 
 // An individual is an evaluated bundle: a line of the lineage.
 
 /** The emitter that made a bundle. */
-export type Origin = 'preset' | 'crossing' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
+export type Origin = 'preset' | 'crossing' | 'cma' | 'variation';
 
 /** One candidate of a search, with its bundle and its scores. */
 export interface Individual {
@@ -532,7 +532,7 @@ interface SpecChild {
 
 /** Share of changes that take a whole slot from the other parent where both policies are of one type. */
 const TAKE_SLOT = 0.15;
-/** Share of changes that cross a program or tree with the other parent's. */
+/** Share of changes that cross a program with the other parent's. */
 const CROSS = 0.3;
 /** Tries for each change: a draw may change nothing. */
 const TRIES = 8;
@@ -584,15 +584,8 @@ function varySlot(
   switch (spec.type) {
     case 'parameterized':
       return moveNumbers(bundle, slot, spec, context);
-    case 'decisionTree': {
-      if (guide.tree === undefined) return undefined;
-      const child =
-        isCross && other?.type === 'decisionTree'
-          ? crossTrees(spec.root, other.root, random)
-          : mutateTree(spec.root, guide.tree, random);
-      const usesOther = isCross && other?.type === 'decisionTree';
-      return child && { spec: { ...spec, root: child.root }, changes: child.changes, usesOther };
-    }
+    case 'decisionTree': // CMA-ES moves its numbers
+      return undefined;
     case 'code': {
       if (spec.language !== 'starlark') return undefined;
       const mate = isCross && other?.type === 'code' && other.language === 'starlark' ? other : undefined;

@@ -76,7 +76,7 @@ interface Led {
 }
 
 /** For each setting a list by the lead there, the best first. Failed evaluations have no leads and are left out. */
-export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
+function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
   const ran = all.filter(({ leads }) => Object.keys(leads).length > 0);
   return Object.keys(ran[0]?.leads ?? {}).map((setting) =>
     [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]),

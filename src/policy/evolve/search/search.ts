@@ -1,8 +1,7 @@
 /**
- * A search for better policy bundles. Each generation asks several emitters for candidates: CMA-ES and an
- * evolution strategy move numbers; variation draws parents from a MAP-Elites archive with islands, and from a
- * Pareto population kept by NSGA-II; a branch that tolerates regressions makes compound changes. All
- * candidates are evaluated together on the train suite, and every emitter learns from the answers.
+ * A search for better policy bundles. Each generation has candidates of two emitters: CMA-ES moves numbers, and variation draws
+ * parents from a MAP-Elites archive with islands. Some generations try a list to its end besides. All candidates are
+ * evaluated together on the train suite, and both emitters learn from the answers.
  *
  * What comes out depends on the plan, the presets and the evaluations, and not on how many workers gave them.
  */
@@ -15,7 +14,7 @@ import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, settingOf } from '../fitness/evaluation.ts';
 import {
   askNumeric,
-  Breeding,
+  fromIslands,
   type GenerationRecord,
   type NumericContext,
   newNumeric,
@@ -47,16 +46,13 @@ import {
 import { crossings, presetsInContext } from './seeds.ts';
 import {
   cellOf,
-  elitesOf,
   type FeatureAxis,
   hypervolume,
   migrate,
-  newBranch,
   newIslands,
   offer,
+  paretoRanks,
   qdScore,
-  stepBranch,
-  survivors,
 } from './selection.ts';
 
 const MIGRANTS = 2;
@@ -183,42 +179,24 @@ export class Search {
       ranking: this.ranking,
       starts: this.#state.starts,
     };
-    const asked = numeric.map((state) => askNumeric(state, context, stream(state.method)));
-    const count = (share: number): number => shareOf(plan, share);
-    const breeding = new Breeding(this.#state, this.#guides, context.find, context.ranking);
-    const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
-    const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
-    const taken = asked.reduce(
-      (sum, { candidates }) => sum + candidates.length,
-      pareto.length + branch.length,
-    );
-    const islands = breeding.fromIslands(Math.max(2, plan.population - taken), stream('variation'));
-    const candidates = [
-      ...asked.flatMap((each) => each.candidates),
-      ...pareto,
-      ...branch,
-      ...islands.map(({ candidate }) => candidate),
-      ...this.#systematic(generation),
-    ];
+    const asked = askNumeric(numeric, context, stream('cma'));
+    const rest = Math.max(2, plan.population - asked.candidates.length);
+    const islands = fromIslands(rest, this.#state, this.#guides, context.find, stream('variation'));
+    const listed = this.#systematic(generation);
+    const candidates = [...asked.candidates, ...listed, ...islands.map(({ candidate }) => candidate)];
     const found = await this.#individualsOf(candidates, generation, signal);
 
-    let at = 0;
-    numeric.forEach((state, i) => {
-      const { points } = asked[i];
-      tellNumeric(
-        state,
-        points,
-        found.slice(at, at + points.length).map(({ score }) => score),
-      );
-      at += points.length;
-    });
-    const branchAt = at + pareto.length;
-    const islandsAt = branchAt + branch.length;
+    const { points } = asked;
+    tellNumeric(
+      numeric,
+      points,
+      found.slice(0, points.length).map(({ score }) => score),
+    );
     this.#state.generation = generation;
+    const islandsAt = points.length + listed.length;
     found.forEach((individual, i) => {
       this.#keep(individual, islands[i - islandsAt]?.island ?? i % plan.islands);
     });
-    this.#walk(found.slice(branchAt, islandsAt));
     this.#close(found);
   }
 
@@ -279,39 +257,24 @@ export class Search {
     offer(archive.islands[island], cell, { id: individual.id, score: individual.score });
   }
 
-  /** Ends a generation: NSGA-II selects its population, and the history gets a record. */
+  /** Ends a generation: the front takes in what came, and the history gets a record. */
   #close(found: readonly Individual[]): void {
-    const { plan, front, history } = this.#state;
+    const { front, history } = this.#state;
     const ran = found.filter(({ error, echoOf }) => error === undefined && echoOf === undefined);
     const ids = [...new Set([...front, ...ran.map(({ id }) => id)])];
-    const points = ids.map((id) => this.#book.find(id).objectives);
-    this.#state.front = survivors(points, plan.population).map((i) => ids[i]);
+    const ranks = paretoRanks(ids.map((id) => this.#book.find(id).objectives));
+    this.#state.front = ids.filter((_, i) => ranks[i] === 0);
     const objectives = this.#state.front.map((id) => this.#book.find(id).objectives);
     history.push(recordOf(this.#state, found, this.ranking[0].score, objectives));
-  }
-
-  /**
-   * Moves the branch to the best of its candidates. Where the branch starts again, it starts from the best of an
-   * island; the islands take turns.
-   */
-  #walk(tried: readonly Individual[]): void {
-    const { branch, archive } = this.#state;
-    const ran = tried.filter(({ error }) => error === undefined);
-    const best = ran.length === 0 ? undefined : ran.reduce((a, b) => (b.score > a.score ? b : a));
-    const island = archive.islands[branch.restarts % archive.islands.length];
-    const restartAt = elitesOf(island)[0] ?? branch.best;
-    stepBranch(branch, best && { id: best.id, score: best.score }, restartAt);
   }
 }
 
 // Generation 0: the presets run on train and give the bars that candidates are compared with.
 
-/** Share of the population for each emitter; variation from the archive gets the rest. */
-const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1 } as const;
-
-function shareOf({ population }: SearchPlan, share: number): number {
-  return Math.max(2, Math.round(share * population));
-}
+/** Share of the population for CMA-ES; variation gets the rest. */
+const CMA_SHARE = 0.25;
+/** Fewest points of a generation of CMA-ES. */
+const CMA_LEAST = 4;
 
 /** Presets of each setting that go on to the next rung: few seeds do not tell which of them is the best there. */
 const RIVALS = 6;
@@ -429,8 +392,8 @@ async function firstThatRuns(
 }
 
 /**
- * As many rungs as fit into the time: all presets run on the first, and the presets that may be best somewhere
- * run on the others. If two seeds of each setting do not fit, one seed, for as many presets as the time allows.
+ * The rungs that fit into the time: all presets run on the first, and the presets that may be best somewhere run on the
+ * others. If two seeds of each setting do not fit, one seed, for as many presets as the time allows.
  */
 function affordableRungs(all: readonly string[], presets: number, { budget, phase }: Within): string[][] {
   const ladder = rungsOf(all);
@@ -477,7 +440,6 @@ async function beginState(
     });
   });
   const ran = individuals.filter(({ error }) => error === undefined);
-  const best = ran.reduce((a, b) => (b.score > a.score ? b : a));
   const state: SearchState = {
     version: STATE_VERSION,
     plan,
@@ -487,14 +449,10 @@ async function beginState(
     evaluations: runs.length,
     individuals: [],
     history: [],
-    numeric: [
-      newNumeric('cma', Math.max(4, shareOf(plan, shares.cma))),
-      newNumeric('strategy', shareOf(plan, shares.strategy)),
-    ],
+    numeric: newNumeric(Math.max(CMA_LEAST, Math.round(CMA_SHARE * plan.population))),
     starts: {},
     archive: newIslands(axesOf(plan, ran), plan.islands),
     front: [],
-    branch: newBranch({ id: best.id, score: best.score }, plan.tolerance),
     reference: referenceOf(ran),
   };
   return { state, individuals };
@@ -573,7 +531,7 @@ function referenceOf(presets: readonly Individual[]): number[] {
  * The history's record of a generation.
  * @param found individuals of this generation
  * @param best the best score so far
- * @param front objectives of the population that NSGA-II keeps
+ * @param front objectives of the individuals that none dominates
  */
 function recordOf(
   { generation, evaluations, archive, history, reference }: SearchState,

@@ -1,13 +1,13 @@
 /**
- * The memories of a search: a Pareto population (NSGA-II), a MAP-Elites archive with islands, and a branch that
- * tolerates regressions. States are plain data that functions change in place.
+ * The memories of a search: Pareto ranks with the volume of a front, and a MAP-Elites archive with islands. States are plain
+ * data that functions change in place.
  */
 
 import * as is from '../../../runtime/kinds.ts';
 import { checkInputs } from '../../../runtime/options.ts';
 import type { GoRandom } from '../../../sim/random/goRand.ts';
 
-// Pareto order over objectives; more is better in each. Ranks by fast non-dominated sorting and crowding distance, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
+// Pareto order over objectives; more is better in each. Ranks by fast non-dominated sorting, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
 
 export type Objectives = readonly number[];
 
@@ -38,41 +38,6 @@ export function paretoRanks(points: readonly Objectives[]): number[] {
     front = next.sort((a, b) => a - b);
   }
   return ranks;
-}
-
-/** Distance between the neighbours of each point, summed over the objectives; Infinity at the ends. */
-export function crowdingDistances(points: readonly Objectives[]): number[] {
-  const distances: number[] = new Array(points.length).fill(0);
-  const objectives = points[0]?.length ?? 0;
-  for (let m = 0; m < objectives; m++) {
-    const order = points.map((_, i) => i).sort((a, b) => points[a][m] - points[b][m] || a - b);
-    const first = order[0];
-    const last = order[order.length - 1];
-    const range = points[last][m] - points[first][m];
-    distances[first] = Infinity;
-    distances[last] = Infinity;
-    if (range === 0) continue;
-    for (let k = 1; k < order.length - 1; k++) {
-      distances[order[k]] += (points[order[k + 1]][m] - points[order[k - 1]][m]) / range;
-    }
-  }
-  return distances;
-}
-
-/** Indexes of the `count` points that NSGA-II keeps, best first: by rank, then the least crowded. */
-export function survivors(points: readonly Objectives[], count: number): number[] {
-  const ranks = paretoRanks(points);
-  const crowding: number[] = new Array(points.length).fill(0);
-  for (const rank of new Set(ranks)) {
-    const members = ranks.flatMap((each, i) => (each === rank ? [i] : []));
-    const distances = crowdingDistances(members.map((i) => points[i]));
-    for (const [k, i] of members.entries()) crowding[i] = distances[k];
-  }
-  // the difference of two infinite distances is not a number, and the index decides
-  return points
-    .map((_, i) => i)
-    .sort((a, b) => ranks[a] - ranks[b] || crowding[b] - crowding[a] || a - b)
-    .slice(0, count);
 }
 
 // Hypervolume: the volume that a set of points dominates, down to a reference point. By slicing objectives (HSO: L. While et al., "A Faster Algorithm for Calculating
@@ -169,11 +134,6 @@ export function offer(grid: Grid, cell: string, elite: Elite): boolean {
   return true;
 }
 
-/** Elites, the best first; equal ones in the order of their cells. */
-export function elitesOf(grid: Grid): Elite[] {
-  return Object.values(grid).sort((a, b) => b.score - a.score);
-}
-
 /** A parent: the best elite of three drawn cells. */
 export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
   const elites = Object.values(grid);
@@ -209,46 +169,4 @@ export function qdScore(state: IslandsState, floor: number): number {
   const merged: Grid = {};
   for (const grid of islands) for (const [cell, elite] of Object.entries(grid)) offer(merged, cell, elite);
   return Object.values(merged).reduce((sum, { score }) => sum + Math.max(0, score - floor), 0);
-}
-
-// A branch that tolerates regressions. It walks from candidate to candidate, up to `tolerance` times in a row to a worse
-// one, and then starts again. So it finds policies that need two changes each of which alone does harm.
-
-export interface BranchState {
-  /** Worse steps in a row that it tolerates. */
-  readonly tolerance: number;
-  /** Parent of the next step. */
-  current: Elite;
-  /** Best candidate since the last start. */
-  best: Elite;
-  /** Steps since that candidate was found. */
-  regressions: number;
-  restarts: number;
-}
-
-export function newBranch(start: Elite, tolerance: number): BranchState {
-  return { tolerance, current: start, best: start, regressions: 0, restarts: 0 };
-}
-
-/**
- * Moves the branch after a step.
- * @param tried the best of the step's candidates; undefined where all failed
- * @param restartAt parent of the next step after more than `tolerance` regressions
- */
-export function stepBranch(state: BranchState, tried: Elite | undefined, restartAt: Elite): void {
-  if (tried !== undefined && tried.score > state.best.score) {
-    state.best = tried;
-    state.current = tried;
-    state.regressions = 0;
-    return;
-  }
-  state.regressions++;
-  if (state.regressions <= state.tolerance) {
-    if (tried !== undefined) state.current = tried;
-    return;
-  }
-  state.best = restartAt;
-  state.current = restartAt;
-  state.regressions = 0;
-  state.restarts++;
 }

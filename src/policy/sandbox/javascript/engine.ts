@@ -34,8 +34,8 @@ const GRACE = 2_000_000;
 const READING = 2_000_000;
 const READING_CHARACTER = 300;
 /**
- * Of the engine's own stack: calls 80 deep, blocks 40 deep. Each exception lists all calls that are active,
- * so that a deeper stack makes exceptions dear.
+ * Bytes of the engine's own stack: calls 80 deep, blocks 40 deep. Each exception lists all calls that are active, so a
+ * deeper stack makes exceptions dear.
  */
 const STACK_BYTES = 16 * 1024;
 const UNIT_BYTES = 8;

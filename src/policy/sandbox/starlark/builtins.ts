@@ -1,5 +1,5 @@
 /**
- * What every Starlark program can call without defining it: the builtin functions and the module `math`.
+ * Functions that every Starlark program can call without defining them: the builtin functions and the module `math`.
  * Each checks its arguments and charges the meter before it works.
  */
 

@@ -1,7 +1,7 @@
 /**
- * What compiled code needs while it runs: the budget and the active functions of a call, the passing of
- * arguments, and the functions that the code names. Starlark has no recursion, so calls nest at most as
- * deep as the program has functions; a limit keeps the stack far below the machine's.
+ * Surroundings of compiled code while it runs: the budget and the active functions of a call, the passing of arguments,
+ * and the functions that the code names. Starlark has no recursion, so calls nest at most as deep as the program has
+ * functions; a limit keeps the stack far below the machine's.
  */
 
 import type { Meter } from '../program.ts';

@@ -335,7 +335,7 @@ interface MeterRules {
   readonly depth: boolean;
   readonly canonicalNaN: boolean;
   /**
-   * What is a step: an instruction, or what is much faster to count and bounds the time as well: a function
+   * Unit of the count: an instruction, or a unit that is much faster to count and bounds the time as well: a function
    * that begins or a turn of a loop, whatever stands in it.
    */
   readonly step: 'instruction' | 'turn';

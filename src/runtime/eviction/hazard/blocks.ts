@@ -1,7 +1,7 @@
 /**
- * What the hazard policy remembers: of a block (its cohort, uses, chain pace, class and when it was released), of
- * requests whose blocks are in use, of returns, and whether the estimates may be followed. A block is remembered by
- * content while the manager knows the content, and by key (a ghost) for a while after.
+ * Memory of the hazard policy: of a block (its cohort, uses, chain pace, class and when it was released), of requests
+ * whose blocks are in use, of returns, and whether the estimates may be followed. A block is remembered by content
+ * while the manager knows the content, and by key (a ghost) for a while after.
  */
 
 import { invariant } from '../../errors.ts';
@@ -134,7 +134,7 @@ export class HazardBlocks {
 const SHARED = 8;
 
 export class Visits {
-  /** By visit: its number, the content touched last, tokens that were not cached. */
+  /** Open visits by row: the number, the content touched last, tokens that were not cached. */
   number: Float64Array = new Float64Array(16);
   last: Int32Array = new Int32Array(16);
   newTokens: Float64Array = new Float64Array(16);

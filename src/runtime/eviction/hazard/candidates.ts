@@ -18,7 +18,7 @@ export class Candidates {
   readonly #blocks: HazardBlocks;
   readonly childCounts: ChildCounts;
   readonly leaves: Leaves;
-  /** By replica: tier times the number of size classes, plus its size class. */
+  /** Group of each replica: its tier times the number of size classes, plus its size class. */
   readonly #group: Uint16Array;
 
   constructor(world: EvictionWorld, estimates: Estimates, blocks: HazardBlocks) {
@@ -308,9 +308,9 @@ class Leaves {
   /** List of each entered replica, within its group; -1 if it has not entered. */
   readonly #cell: Int32Array;
   readonly #usedUs: Float64Array;
-  /** By group. */
+  /** Filled cells, by group. */
   readonly #filled: readonly FilledCells[];
-  /** By group: the cell of the oldest replica; -1 if it has to be found. */
+  /** The cell of a group's oldest replica, by group; -1 if it has to be found. */
   readonly #oldest: Int32Array;
   /** When the first replica of the oldest cell was used. */
   readonly #oldestUs: Float64Array;

@@ -34,7 +34,7 @@ export class Hazard implements EvictionPolicy {
   readonly #returns: Returns;
   readonly #blocks: HazardBlocks;
   readonly #candidates: Candidates;
-  /** By content: row of the visit that uses it plus 1, or 0; and whether it was new to that visit. */
+  /** Row of the visit that uses a content plus 1, or 0, by content; and whether it was new to that visit. */
   readonly #inUse: Int32Array;
   readonly #isNew: Uint8Array;
   #blocksInUse = 0;

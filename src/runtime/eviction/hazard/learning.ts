@@ -125,7 +125,7 @@ export class Cohorts {
   /** Whether the newest cohort may still get blocks, and of which request. */
   #gathering = false;
   #visit = 0;
-  /** By bucket, the first cohort that has not reached it yet. */
+  /** The first cohort that has not reached a bucket yet, by bucket. */
   readonly #unreached: Float64Array = new Float64Array(BUCKETS).fill(1);
   #seen = 0;
   #returns = 0;
@@ -308,7 +308,7 @@ export class Estimates {
    * Worth of a block by class and bucket, at `class * BUCKETS + bucket`: expected returns per microsecond of holding.
    */
   readonly worth: Float64Array = new Float64Array(CLASSES * BUCKETS);
-  /** By node and bucket. Classes are counted at once, the nodes above them at each refit. */
+  /** Counts by node and bucket. Classes are counted at once, the nodes above them at each refit. */
   readonly #returns: Float64Array = new Float64Array(NODES * BUCKETS);
   readonly #exposures: Float64Array = new Float64Array(NODES * BUCKETS);
   readonly #hazard: Float64Array = new Float64Array(NODES * BUCKETS);

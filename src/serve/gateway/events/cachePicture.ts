@@ -1,5 +1,5 @@
 /**
- * What one publisher's caches hold, by its events: how many leading blocks of a prompt lie in which medium. Blocks are
+ * The content of one publisher's caches, by its events: how many leading blocks of a prompt lie in which medium. Blocks are
  * found by their tokens, so the publisher's hashes may be anything.
  *
  * - A block whose parent is not known yet waits for it, and counts for nothing until then.
@@ -8,7 +8,8 @@
  * - vLLM, which names the kind of its layers, tells of each copy of a block that it makes, and of each that it gives up: the
  *   block lies in a medium until the last copy there is gone. Other publishers tell of a block, perhaps more than once.
  * - Layers with a sliding window need the last blocks of a prefix alone. Their publisher frees those before, and the prefix
- *   can be used all the same.
+ *   can be used all the same. It may also tell of these last blocks alone, with the tokens of all: the ones before are links
+ *   without a hash, until it tells of them too.
  */
 
 import * as is from '../../../runtime/kinds.ts';
@@ -24,11 +25,11 @@ export interface PictureMatch {
   readonly byMedium: Readonly<Record<string, number>>;
 }
 
-/** What else names a block beside its tokens. */
+/** Names of a prompt's blocks beside their tokens. */
 export interface PictureNames {
   readonly salt?: string | null | undefined;
   readonly loraName?: string | null | undefined;
-  /** Of each leading block, what else names it: images and the like, as the publisher writes them. Default: nothing. */
+  /** Extra keys of each leading block, as the publisher writes them: images and the like. Default: no keys. */
   readonly extraKeys?: readonly (readonly unknown[] | null)[] | undefined;
 }
 
@@ -46,9 +47,9 @@ interface PictureBlock {
   readonly children: Map<string, PictureBlock>;
 }
 
-/** What a server holds, by its KV events: how much of a prompt it would find. */
+/** The content of a server's cache, by its KV events: how much of a prompt it would find. */
 export class CachePicture {
-  /** By layer group, then by salt and adapter. */
+  /** Groups by layer group, then by salt and adapter. */
   readonly #groups: Map<number, PictureGroup> = new Map();
   #blockTokens = 0;
 
@@ -143,7 +144,7 @@ export class CachePicture {
   }
 }
 
-/** What a group has of a prompt. */
+/** The part of a prompt that a group holds. */
 interface GroupChain {
   /** Media of each leading block, empty for one that is a link alone, as far as the chain is known. */
   readonly media: readonly (readonly string[])[];
@@ -174,6 +175,13 @@ function addCopy(block: PictureBlock, { medium, layers }: KVBlocksStored): void 
   block.media.set(name, layers === null ? Math.max(1, copies) : copies + 1);
 }
 
+/** Begins the name of a block whose hash is not told; no hash begins so. */
+const LINK = ' link ';
+
+function isLink({ hash }: PictureBlock): boolean {
+  return hash?.startsWith(LINK) === true;
+}
+
 class PictureGroup {
   readonly #roots: Map<string, PictureBlock> = new Map();
   readonly #blocks: Map<string, PictureBlock> = new Map();
@@ -182,6 +190,7 @@ class PictureGroup {
   /** Tokens that its layers attend to; Infinity for all. */
   #window = Infinity;
   unnamed = 0;
+  #links = 0;
 
   /** Last blocks of a prefix that must lie somewhere for the next token; Infinity for all. */
   blocksNeeded(blockTokens: number): number {
@@ -200,14 +209,37 @@ class PictureGroup {
       }
       return;
     }
+    const root = rootName(salt, loraName);
+    const all = Math.floor(tokenIds.length / blockTokens);
+    // the way to a block that is known is known
+    const untold = this.#blocks.has(hashes[0]) ? 0 : all - hashes.length;
+    // extra keys are of the blocks that have a hash, or of all
+    const extrasFrom = extraKeys?.length === hashes.length ? all - hashes.length : 0;
     let before = parent;
-    hashes.forEach((hash, i) => {
-      const more = moreKey(extraKeys?.[i], salt, loraName);
+    for (let i = all - hashes.length - untold; i < all; i++) {
+      const more = moreKey(extraKeys?.[i - extrasFrom], salt, loraName);
       const key = tokensKey(tokenIds, i * blockTokens, blockTokens, more);
-      const block = this.#blocks.get(hash) ?? this.#add(hash, before, key, rootName(salt, loraName));
-      addCopy(block, event);
+      const hash = hashes[i - all + hashes.length];
+      if (hash === undefined) {
+        before = this.#linkTo(before, key, root);
+        continue;
+      }
+      addCopy(this.#blocks.get(hash) ?? this.#add(hash, before, key, root), event);
       before = hash;
-    });
+    }
+    // links that lead to nothing are of no use
+    if (hashes.length === 0 && before !== null) this.#drop(this.#blocks.get(before));
+  }
+
+  /** @returns the hash of the block with these tokens behind another one, or a name for it where it is not told */
+  #linkTo(parentHash: string | null, key: string, root: string): string {
+    const parent = parentHash === null ? this.#root(root) : this.#blocks.get(parentHash);
+    const waiting = parentHash === null ? [] : [...(this.#orphans.get(parentHash) ?? [])];
+    const known = parent?.children.get(key) ?? waiting.find((orphan) => orphan.key === key);
+    if (typeof known?.hash === 'string') return known.hash;
+    const name = `${LINK}${this.#links++}`;
+    this.#add(name, parentHash, key, root);
+    return name;
   }
 
   /** Nothing lies in a medium any more. */
@@ -279,13 +311,22 @@ class PictureGroup {
       if (waiting === undefined) this.#orphans.set(waitsFor, new Set([block]));
       else waiting.add(block);
     }
-    parent?.children.set(key, block);
-    for (const orphan of this.#orphans.get(hash) ?? []) {
-      orphan.parent = block;
-      block.children.set(orphan.key, orphan);
-    }
+    if (parent !== undefined) this.#attach(parent, block);
+    for (const orphan of this.#orphans.get(hash) ?? []) this.#attach(block, orphan);
     this.#orphans.delete(hash);
     return block;
+  }
+
+  /** Puts a block behind another one. Where a link stands for the same tokens, what is behind the link goes to the block. */
+  #attach(parent: PictureBlock, block: PictureBlock): void {
+    const there = parent.children.get(block.key);
+    block.parent = parent;
+    parent.children.set(block.key, block);
+    if (there === undefined || there === block || (!isLink(there) && !isLink(block))) return;
+    const [link, real] = isLink(there) ? [there, block] : [block, there];
+    parent.children.set(real.key, real);
+    this.#blocks.delete(String(link.hash));
+    for (const child of link.children.values()) this.#attach(real, child);
   }
 
   #root(name: string): PictureBlock {
@@ -305,8 +346,8 @@ class PictureGroup {
   }
 
   /** Takes out a block that nothing needs, and what was kept for its sake. */
-  #drop(block: PictureBlock): void {
-    let at: PictureBlock | undefined = block;
+  #drop(block: PictureBlock | undefined): void {
+    let at = block;
     while (at !== undefined && at.hash !== null && at.media.size === 0 && at.children.size === 0) {
       this.#blocks.delete(at.hash);
       const { parent }: PictureBlock = at;
@@ -336,7 +377,7 @@ function tailAt(at: PictureBlock, tokenIds: readonly number[], more: string): nu
   return 0;
 }
 
-/** What names a block beside tokens, salt and adapter, as text; empty for nothing. */
+/** Names of a block beside tokens, salt and adapter, as one text; empty without any. */
 function moreKey(
   keys: readonly unknown[] | null | undefined,
   salt: string | null,

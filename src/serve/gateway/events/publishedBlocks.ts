@@ -1,5 +1,5 @@
 /**
- * What routers were told, and in which order they can be told more. Routers differ in what they do with a block
+ * Blocks that routers were told of, and the order in which they can be told of more. Routers differ in what they do with a block
  * whose parent they do not know, and with the blocks behind one that goes:
  *
  * - llm-d's leaves a block out whose parent it has never heard of. So a block waits until its parent was told.
@@ -23,7 +23,7 @@ interface PublishedBlock {
   readonly tokenIds: Uint32Array;
   readonly tenant: string;
   readonly group: number;
-  /** What names it beside its tokens. */
+  /** Names of the block beside its tokens. */
   readonly extras: readonly BlockExtra[];
 }
 
@@ -196,7 +196,7 @@ export class PublishedBlocks {
       for (const key of entry.children) {
         const child = this.#entries.get(key);
         if (child === undefined) continue;
-        // What waited for it is told; in the first tier also what was told before.
+        // Children that waited for this block are told; in the first tier also children that were told before.
         const waited = wasKnown ? 0 : child.tiers & ~child.told;
         todo.push([child, waited | (newly & child.tiers & 1)]);
       }

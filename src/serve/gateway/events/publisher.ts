@@ -45,14 +45,14 @@ import {
   type WireMedia,
 } from './wire.ts';
 
-/** What has caches to tell of: a `KVRuntime` that was opened with `tokenIds: true`. */
+/** The owner of caches with events to publish: a `KVRuntime` that was opened with `tokenIds: true`. */
 export interface KVEventSource {
   /** Whether it has been closed, and has no more events. Left out: no. */
   readonly isClosed?: boolean;
   events(options: { readonly state: true; readonly capacity?: number }): AsyncIterableIterator<CacheEvent>;
 }
 
-/** What `publishKVEvents` takes: addresses and topic. */
+/** Options of `publishKVEvents`: addresses and topic. */
 export interface KVPublisherOptions {
   /** Where subscribers connect, such as `tcp://*:5557`; port `*` takes a free one. */
   readonly endpoint: string;
@@ -63,8 +63,8 @@ export interface KVPublisherOptions {
   /** `maps` as vLLM since June 2026, `arrays` as before. Default `maps`. */
   readonly encoding?: WireEncoding | undefined;
   /**
-   * What the tiers are called. Null leaves a tier out. Default: `hbm` GPU, `ddr` CPU, `nvme` STORAGE, as vLLM, and
-   * no other. Dynamo wants DISK for `nvme`, and takes STORAGE for the device.
+   * Names of the tiers. Null leaves a tier out. Default: `hbm` GPU, `ddr` CPU, `nvme` STORAGE, as in vLLM; other tiers
+   * are left out. Dynamo wants DISK for `nvme`, and takes STORAGE for the device.
    */
   readonly mediums?: Readonly<Partial<Record<TierName, string | null>>> | undefined;
   /**
@@ -125,9 +125,9 @@ export interface KVPublisherCounts {
   readonly lastNumber: bigint;
   /** Replays that were asked for. */
   readonly replays: number;
-  /** Of these, answered by the state. */
+  /** Replays among these that the state answered. */
   readonly states: number;
-  /** Of these, given up: the asker took no more, or was gone. */
+  /** Replays among these that were given up: the asker took no more, or was gone. */
   readonly replaysAborted: number;
   /** Messages to the replay socket that are not requests. */
   readonly garbage: number;
@@ -200,7 +200,7 @@ interface PublisherSettings {
   readonly replayEndpoint: string | undefined;
   readonly topic: string;
   readonly encoding: WireEncoding;
-  /** By tier, the published ones in order. */
+  /** Names of the published tiers, in their order. */
   readonly mediums: ReadonlyMap<TierName, string>;
   readonly salt: (tenant: string) => string | null;
   readonly saltPrefix: string;
@@ -335,7 +335,7 @@ class EventPublisher implements KVEventPublisher {
   }
 
   async flushed(): Promise<void> {
-    // What waits in the reader comes one event a microtask, and its batch in the turn after.
+    // Events in the reader come one a microtask, and their batch in the turn after.
     await new Promise((done) => setImmediate(done));
     await new Promise((done) => setImmediate(done));
     await this.#sending;

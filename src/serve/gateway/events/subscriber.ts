@@ -6,6 +6,8 @@
  *     SUB    -> decode -> batchOrder -> the reader's queue -> for await
  *     DEALER -> decode ----^   (a replay: one socket for each, so that a late answer meets no later question)
  *
+ * - A socket serves one connection. When that is lost, its socket goes, with what waits in it: a message of the process
+ *   before must not be taken for one of the process that answers there next.
  * - Garbage is counted and left out. Where its number is missing afterwards it is asked for again.
  * - The queue is bounded. A reader that is slower loses what is in it, gets `cleared`, and then the state anew. A
  *   replay waits for room instead, so that a state of any size gets through.
@@ -26,7 +28,7 @@ import {
   WireFault,
 } from './wire.ts';
 
-/** What `subscribeKVEvents` takes: addresses and topic. */
+/** Options of `subscribeKVEvents`: addresses and topic. */
 export interface KVSubscriptionOptions {
   /** Where the publisher sends, such as `tcp://10.0.0.7:5557`. It need not be there yet. */
   readonly endpoint: string;
@@ -55,7 +57,7 @@ export interface KVSubscriptionCounts extends OrderCounts {
   readonly events: number;
   /** Messages that could not be read. */
   readonly garbage: number;
-  /** What was wrong with the last of them; empty for none. */
+  /** The fault of the last such message; empty without one. */
   readonly lastGarbage: string;
   /** Times that the reader was too slow, and lost what waited. */
   readonly overflows: number;
@@ -78,6 +80,12 @@ const CAPACITY_DEFAULT = 262_144;
 const REPLAY_TIMEOUT_MS = 10_000;
 /** Longest wait before a failed replay is asked for again, in milliseconds. */
 const RETRY_MS_MAX = 60_000;
+/**
+ * Between two questions whether the publisher is still there, and until it counts as gone, in milliseconds: a machine that is
+ * switched off says nothing, and who only listens would not notice.
+ */
+const HEARTBEAT_MS = 5000;
+const GONE_MS = 15_000;
 /** Messages that ZeroMQ itself keeps for us while the event loop is busy. */
 const SOCKET_MESSAGES = 100_000;
 
@@ -119,7 +127,7 @@ class Subscription implements KVEventSubscription {
   readonly #settings: SubscriptionSettings;
   readonly #order: BatchOrder;
   readonly #queue: ReaderQueue;
-  readonly #socket: Subscriber;
+  #socket: Subscriber;
   #replay: Dealer | undefined;
   #failures = 0;
   #retry: NodeJS.Timeout | undefined;
@@ -129,7 +137,7 @@ class Subscription implements KVEventSubscription {
   #lastGarbage = '';
   #lastReceivedAtMs: number | null = null;
   #isClosed = false;
-  readonly #live: Promise<void>;
+  #live: Promise<void>;
 
   constructor(zeroMq: ZeroMq, pack: MessagePack, settings: SubscriptionSettings) {
     this.#zeroMq = zeroMq;
@@ -141,18 +149,32 @@ class Subscription implements KVEventSubscription {
       ask: settings.replayEndpoint === undefined ? undefined : (from) => this.#ask(from),
       waitingMax: settings.capacity,
     });
-    this.#socket = new zeroMq.Subscriber({
+    this.#socket = this.#connect();
+    this.#order.resync();
+    this.#live = this.#receive(this.#socket);
+  }
+
+  #connect(): Subscriber {
+    const socket = new this.#zeroMq.Subscriber({
       receiveHighWaterMark: SOCKET_MESSAGES,
       maxMessageSize: MESSAGE_BYTES_MAX,
+      heartbeatInterval: HEARTBEAT_MS,
+      heartbeatTimeout: GONE_MS,
       linger: 0,
     });
-    this.#socket.events.on('disconnect', () => {
-      if (!this.#isClosed) this.#order.connectionLost();
-    });
-    this.#socket.connect(settings.endpoint);
-    this.#socket.subscribe(settings.topic);
-    this.#order.resync();
-    this.#live = this.#receive();
+    socket.events.on('disconnect', () => this.#lost(socket));
+    socket.connect(this.#settings.endpoint);
+    socket.subscribe(this.#settings.topic);
+    return socket;
+  }
+
+  #lost(socket: Subscriber): void {
+    if (this.#isClosed || socket !== this.#socket) return;
+    this.#socket = this.#connect();
+    socket.close();
+    this.#order.connectionLost();
+    const before = this.#live;
+    this.#live = Promise.all([before, this.#receive(this.#socket)]).then(() => {});
   }
 
   get counts(): KVSubscriptionCounts {
@@ -203,15 +225,16 @@ class Subscription implements KVEventSubscription {
     return this.close();
   }
 
-  async #receive(): Promise<void> {
+  async #receive(socket: Subscriber): Promise<void> {
     try {
-      for await (const frames of this.#socket) {
+      for await (const frames of socket) {
+        if (socket !== this.#socket) return;
         this.#lastReceivedAtMs = Date.now();
         const batch = this.#read(frames);
         if (typeof batch === 'object') this.#order.live(batch);
       }
     } catch (error) {
-      if (!this.#isClosed) throw error;
+      if (!this.#isClosed && socket === this.#socket) throw error;
     }
   }
 

@@ -16,14 +16,17 @@ import { TierKVError } from '../../../runtime/errors.ts';
 /** Blocks can be found in a medium from now on. */
 export interface KVBlocksStored {
   readonly type: 'stored';
-  /** Of each block, in the order of the chain. */
+  /** Hash of each block, in the order of the chain. */
   readonly hashes: readonly string[];
   /** The block before the first one; null if the first one begins a chain. */
   readonly parent: string | null;
-  /** `blockTokens` for each block, one behind the other; empty where the publisher does not tell them. */
+  /**
+   * `blockTokens` for each block, one behind the other; empty where the publisher does not tell them. Layers that need the last
+   * blocks alone have fewer blocks than their tokens fill: these are the last ones, and the ones before lie nowhere.
+   */
   readonly tokenIds: readonly number[];
   readonly blockTokens: number;
-  /** As the publisher calls it: `GPU`, `CPU`, `STORAGE` or another name; null where it does not say. */
+  /** The publisher's name of the medium: `GPU`, `CPU`, `STORAGE` or another name; null where it gives none. */
   readonly medium: string | null;
   /** Layer group; null where there is one. */
   readonly group: number | null;
@@ -34,7 +37,7 @@ export interface KVBlocksStored {
   readonly loraName: string | null;
   /** Who may find the blocks, beside the tokens: vLLM's `cache_salt`. Null for all. */
   readonly salt: string | null;
-  /** Of each block, what else its hash covers, as the publisher wrote it; null for nothing. */
+  /** For each block, what its hash covers beside tokens, as the publisher wrote it; null for nothing. */
   readonly extraKeys: readonly (readonly unknown[] | null)[] | null;
 }
 
@@ -80,7 +83,7 @@ export interface KVEventBatch {
   readonly events: readonly KVEvent[];
 }
 
-/** What is wrong with a message from elsewhere, in words for a log. */
+/** A fault in a message from elsewhere, in words for a log. */
 export class WireFault extends Error {}
 
 /** Writes and reads MessagePack. */
@@ -130,15 +133,17 @@ export interface WireStored {
   readonly medium: string;
   readonly group: number | null;
   readonly loraName: string | null;
-  /** Of all blocks of the event. */
+  /** Salt of all blocks of the event. */
   readonly salt: string | null;
   /** Put before the salt in `extra_keys`, for routers that look for a mark. */
   readonly saltPrefix: string;
-  /** Of each block: images and the like whose first token lies in it, each by a hash and its offset in the block. */
+  /**
+   * Media of each block: images and the like whose first token lies in it, each by a hash and its offset in the block.
+   */
   readonly media: readonly (readonly WireMedia[])[];
 }
 
-/** As vLLM names an image: 64 hexadecimal digits, and where in the block it begins. */
+/** An image as vLLM names it: 64 hexadecimal digits, and the offset in the block at which it begins. */
 export type WireMedia = readonly [hash: string, offset: number];
 
 /** One `BlockStored`. */
@@ -176,7 +181,10 @@ export function storedOnWire(encoding: WireEncoding, stored: WireStored): unknow
   };
 }
 
-/** As vLLM: the adapter in each block, then media, and the salt in the block alone that begins a chain. */
+/**
+ * Extra keys in vLLM's order: the adapter in each block, then media, and the salt only in the block that begins a
+ * chain.
+ */
 function extraKeysOf({ hashes, parent, loraName, salt, saltPrefix, media }: WireStored): unknown[] | null {
   const keys = hashes.map((_, i) => [
     ...(loraName === null ? [] : [loraName]),
@@ -232,7 +240,7 @@ export function numberIn(frame: Uint8Array): bigint {
 
 // ---- reading
 
-/** What a message holds. Events of kinds that are not known here are left out. @throws WireFault */
+/** Reads the content of a message. Events of unknown kinds are left out. @throws WireFault */
 export function readBatch(
   pack: MessagePack,
   topic: string,
@@ -281,6 +289,9 @@ const removedFields = ['block_hashes', 'medium', 'group_idx'];
 /** Stands for a medium that the publisher does not name: vLLM's first medium was the device alone. */
 export const MEDIUM_DEFAULT = 'GPU';
 
+/** vLLM's name for layers that attend to all tokens. */
+export const FULL_LAYERS = 'full_attention';
+
 /** Whether the event is of a store that other servers share: what lies there says nothing of this server. */
 function isElsewhere(locality: unknown): boolean {
   return locality !== undefined && locality !== null && locality !== 'LOCAL';
@@ -322,7 +333,10 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
   const blockTokens = integer(fields.block_size, 'block_size');
   if (blockTokens < 1) throw new WireFault(`block_size is ${blockTokens}`);
   const tokenIds = list(fields.token_ids ?? [], 'token_ids').map((id) => integer(id, 'a token id'));
-  if (tokenIds.length !== 0 && tokenIds.length !== hashes.length * blockTokens) {
+  const layers = orNull(fields.kv_cache_spec_kind, text);
+  const missing = tokenIds.length / blockTokens - hashes.length;
+  const isSparse = Number.isInteger(missing) && missing > 0 && layers !== null && layers !== FULL_LAYERS;
+  if (tokenIds.length !== 0 && missing !== 0 && !isSparse) {
     throw new WireFault(`${hashes.length} blocks of ${blockTokens} tokens have ${tokenIds.length} token ids`);
   }
   const loraName = orNull(fields.lora_name, text);
@@ -338,7 +352,7 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
     blockTokens,
     medium: orNull(fields.medium, text),
     group: orNull(fields.group_idx, (one) => integer(one, 'group_idx')),
-    layers: orNull(fields.kv_cache_spec_kind, text),
+    layers,
     ...(window === null ? {} : { window }),
     loraName,
     salt: orNull(fields.cache_salt, text) ?? saltIn(extraKeys, loraName),
@@ -349,7 +363,7 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
 /** Mark before a salt that Dynamo's engines are given. */
 const DYNAMO_SALT_PREFIX = 'dynamo-cache-salt:';
 
-/** What vLLM names an image or a sound by; before it told the offset too, by this alone. */
+/** vLLM's name of an image or a sound, which versions before the offset sent alone. */
 export const MEDIA_HASH: RegExp = /^[0-9a-f]{64}$/;
 
 /** The text among the extra keys of the first block that names neither an adapter nor an image. */

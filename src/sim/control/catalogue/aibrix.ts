@@ -134,7 +134,7 @@ interface ConductorTimes {
 
 /** Prompt whose time counts for a request on an instance that has reported none. */
 const UNKNOWN_TOKENS = 512;
-/** Of an instance without output tokens. */
+/** Assumed time between tokens of an instance without output tokens. */
 const UNKNOWN_TBT_US = 20_000;
 const PRESSED_FROM = 0.9;
 const PRESSURE = 1.5;

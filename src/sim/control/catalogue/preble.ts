@@ -26,9 +26,9 @@ interface PrebleRules {
   /** Whose rule: Preble's own, or what AIBrix made of it. */
   readonly kind: 'preble' | 'aibrix';
   readonly windowUs: number;
-  /** Of a prompt token. */
+  /** Time of a prompt token. */
   readonly prefillUs: number;
-  /** Of an output token. */
+  /** Time of an output token. */
   readonly tpotUs: number;
   /** Output tokens of a request before any has ended. */
   readonly outputTokens: number;

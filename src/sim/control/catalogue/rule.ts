@@ -15,7 +15,7 @@ import {
 } from '../routing/routingPolicy.ts';
 import { PrefixAffinity } from '../routing/scorers.ts';
 
-/** What a rule takes, and by which of its branches. */
+/** A rule's choice, and the branch that made it. */
 export interface Taken {
   readonly index: number;
   readonly reason: string;

@@ -169,7 +169,7 @@ class PrefixMatches implements Stateful {
       : this.#memory.matchedBlocks(request, instance);
   }
 
-  /** Of all blocks of the prompt; 0 for a prompt without a full block. */
+  /** Matched share of all blocks of the prompt; 0 for a prompt without a full block. */
   share(context: RoutingContext, instance: number): number {
     const { promptBlocks } = context.request;
     return promptBlocks === 0 ? 0 : this.blocks(context, instance) / promptBlocks;

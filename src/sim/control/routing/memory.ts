@@ -1,4 +1,4 @@
-/** What routing rules remember: prompts under way, a hash ring, means over ended requests, and recent amounts. */
+/** Memory of routing rules: prompts under way, a hash ring, means over ended requests, and recent amounts. */
 
 import { wordsPerKey } from '../../../runtime/keys/keyChain.ts';
 import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
@@ -7,7 +7,7 @@ import type { RequestOutcome, RequestView } from '../policy.ts';
 
 interface InstanceBlocks {
   readonly table: KeyTable;
-  /** By slot of the table: how many requests have the block. */
+  /** Requests that have the block, by slot of the table. */
   counts: Uint32Array;
 }
 
@@ -17,7 +17,7 @@ interface InstanceBlocks {
  */
 export class ActiveBlocks implements Stateful {
   readonly #byInstance = new Map<number, InstanceBlocks>();
-  /** By request: the instances that it was sent to. */
+  /** The instances that a request was sent to, by request. */
   readonly #sentTo = new Map<number, number[]>();
 
   /** Blocks that would be under way there with the request. */

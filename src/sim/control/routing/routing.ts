@@ -42,7 +42,7 @@ interface WeightedPart extends ScorePart {
   readonly scorer: Scorer;
   readonly weight: number;
   values: Float64Array;
-  /** What the values were made of, where they depend on reports alone. */
+  /** Inputs of the values, where they depend on reports alone. */
   reports: number | undefined;
   candidates: readonly InstanceSnapshot[];
 }
@@ -314,7 +314,7 @@ const weightedScorers = (p: PolicyParameters): string[] => {
   return weights.filter(([, weight]) => weight > 0).map(([name]) => name);
 };
 
-/** What a weighted policy reads: what its filters and the scorers with a weight read. */
+/** Reads of a weighted policy: those of its filters and of the scorers with a weight. */
 const readsOfWeighted: Pick<PolicyEntry<RoutingPolicy>, 'readsKeys' | 'readsReports'> = {
   readsKeys: (p) =>
     filtersReadKeys(p) || weightedScorers(p).some((name) => scorers.readsKeys({ policy: name })),

@@ -42,7 +42,7 @@ export interface RoutingChoice {
   /** Index in the candidates. */
   readonly index: number;
   readonly reason: string;
-  /** By candidate, higher is better; null where the policy does not score. `-Infinity` for filtered ones. */
+  /** Scores by candidate, higher is better; null where the policy does not score. `-Infinity` for filtered ones. */
   readonly scores: ArrayLike<number> | null;
   readonly parts: readonly ScorePart[];
   readonly filteredOut: readonly FilteredOut[];

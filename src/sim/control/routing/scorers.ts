@@ -368,7 +368,7 @@ function minMax(values: Float64Array, count: number, inverted: boolean): void {
 /** Keys that `prefix-affinity` remembers of each instance; upstream's number. */
 export const affinityBlocks = 10_000;
 
-/** What a scorer is made for. */
+/** The part of the policies' world that a scorer needs. */
 type ScorerWorld = Pick<PolicyWorld, 'blockTokens'>;
 
 export const scorers: Registry<Scorer, ScorerWorld> = new Registry<Scorer, ScorerWorld>('scorers', [

@@ -13,7 +13,7 @@ export interface DeploymentMetrics {
   /** Prompt tokens of an average request, 0 before the first. */
   readonly avgPromptTokens: number;
   readonly avgOutputTokens: number;
-  /** By SLO class: share of the requests that ended since the last evaluation and met their targets. */
+  /** Share of the requests that ended since the last evaluation and met their targets, by SLO class. */
   readonly sloAttainment: Readonly<Record<string, number>>;
   readonly avgLatencyUs: number;
   readonly p99LatencyUs: number;
@@ -21,7 +21,7 @@ export interface DeploymentMetrics {
   readonly avgTpotUs: number;
 }
 
-/** What a policy may know of one ready replica. */
+/** A policy's view of one ready replica. */
 export interface ReplicaSignals {
   readonly instance: number;
   readonly queueDepth: number;
@@ -54,7 +54,7 @@ export interface AutoScaleContext {
   readonly minReplicas: number;
   readonly maxReplicas: number;
   readonly metrics: DeploymentMetrics;
-  /** By ready replica, in order of their numbers. */
+  /** Ready replicas, in order of their numbers. */
   readonly replicas: readonly ReplicaSignals[];
   /** Oldest first; the last one is of now. */
   readonly loadHistory: readonly LoadSample[];

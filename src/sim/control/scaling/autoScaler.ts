@@ -24,7 +24,10 @@ import {
 import { towards } from './reactive.ts';
 import { scalingPolicies } from './registry.ts';
 
-/** What makes the autoscaler look before its poll is due; Infinity, and 0 for the attainment, for never. */
+/**
+ * Conditions under which the autoscaler looks before its poll is due. Infinity disables a trigger, and 0 the one
+ * of the attainment.
+ */
 export interface ScaleTriggers {
   /** Mean queue depth above this, for as long as `sustainedUs`. */
   readonly queueDepth: number;
@@ -210,7 +213,7 @@ export class AutoScaler implements Stateful {
 // The life of the replicas of one deployment configuration. It makes no events itself: every call says what
 // is to come, and when; the cluster schedules it and calls back.
 //
-//     ordered --decision delay--> PROVISIONING --provisioning--> LOADING --model load--> READY
+//     ordered --decision delay--> PROVISIONING --provisioning--> LOADING --loaded--> READY
 //     there from the start ------------------ cold ------------> LOADING, or READY and warm at once
 //     READY (slower while the warm-up lasts) --scaled down--> DRAINING --empty, or time is up--> TERMINATED
 //
@@ -233,7 +236,7 @@ export interface ServingReplica {
 /** How replicas of the start begin: ready and warm, or cold, with a model to load. */
 export type ReplicaStart = 'warm' | 'cold';
 
-/** What the cluster has to do because of a call. */
+/** An action that a call asks of the cluster. */
 export type ReplicaAction =
   /** Call `due` for the replica at that time. */
   | { readonly kind: 'wait'; readonly replica: number; readonly untilUs: number }

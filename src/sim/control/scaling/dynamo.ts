@@ -9,7 +9,7 @@ import type { AutoScalePolicy, LoadSample } from './autoScalePolicy.ts';
 import { towards } from './reactive.ts';
 
 export const poolNames = ['shared', 'prefill', 'decode'] as const;
-/** What the replicas do: prompts, output, or both. */
+/** Work of a pool's replicas: prompts, output, or both. */
 export type PoolKind = (typeof poolNames)[number];
 
 export const forecastNames = ['constant', 'linear'] as const;
@@ -48,11 +48,10 @@ function forecastRate(history: readonly LoadSample[], forecast: Forecast): numbe
 }
 
 /**
- * By throughput. With a rate of r requests of I prompt and O output tokens, P = I x (1 - hit rate) x prefill:
- * prefill takes ceil(max(r x P, P / TTFT target)) replicas. A decode replica serves b / (O x (alpha + beta
- * b)) a second, for the largest b that meets the target, fits the batch, and fits HBM at I + O / 2 tokens
- * each; decode takes ceil(r / that). Replicas that do both give a share of their time to each: ceil of the
- * sum.
+ * Scales by throughput. With a rate of r requests of I prompt and O output tokens, P = I x (1 - hit rate) x prefill:
+ * prefill takes ceil(max(r x P, P / TTFT target)) replicas. A decode replica serves b / (O x (alpha + beta b)) a
+ * second, for the largest b that meets the target, fits the batch, and fits HBM at I + O / 2 tokens each; decode takes
+ * ceil(r / that). Replicas that do both give a share of their time to each: ceil of the sum.
  */
 export function dynamoThroughput(
   model: EngineModel,
@@ -94,11 +93,10 @@ export function dynamoThroughput(
 }
 
 /**
- * By load. A replica's time to the first token is predicted as (queue + 1) x I x prefill, its time of a token
- * as alpha + beta x batch. One more where all replicas miss the target; one fewer where, with N / (N - 1) of
- * the load, the time in the queue stays below (TTFT target - own prefill) x s, the time of a token below its
- * target x s, and KV fits; prefill and decode replicas go by their own target, others by both. Nothing while
- * replicas are on their way.
+ * Scales by load. A replica's time to the first token is predicted as (queue + 1) x I x prefill, its time of a token as
+ * alpha + beta x batch. One more where all replicas miss the target; one fewer where, with N / (N - 1) of the load, the
+ * time in the queue stays below (TTFT target - own prefill) x s, the time of a token below its target x s, and KV fits;
+ * prefill and decode replicas go by their own target, others by both. Nothing while replicas are on their way.
  */
 export function dynamoLoad(model: EngineModel, pool: PoolKind, sensitivity: number): AutoScalePolicy {
   return {
@@ -142,7 +140,7 @@ interface LoadThresholds {
   readonly contextTokens: number;
 }
 
-/** Of the planner's targets: `throughput` fills replicas, `latency` grows early. */
+/** Thresholds of the planner's two targets: `throughput` fills replicas, `latency` grows early. */
 export const thresholdsOf: Readonly<Record<'throughput' | 'latency', Omit<LoadThresholds, 'contextTokens'>>> =
   {
     throughput: { prefillUp: 1, prefillDown: 0.1, kvUp: 1, kvDown: 0.6 },
@@ -150,11 +148,10 @@ export const thresholdsOf: Readonly<Record<'throughput' | 'latency', Omit<LoadTh
   };
 
 /**
- * By thresholds. Queue: the mean prompt tokens that wait on a replica, in contexts. KV: the mean of tokens in
- * use and of prompts that wait, over what a replica holds. One more where the queue reaches its upper
- * threshold or KV exceeds its own; one fewer where both are below the lower ones (a lower one of 0 for the
- * queue: none waits). Prefill replicas go by the queue, decode replicas by KV. Nothing while replicas are on
- * their way.
+ * Scales by thresholds. Queue: the mean prompt tokens that wait on a replica, in contexts. KV: the mean of tokens in
+ * use and of prompts that wait, over what a replica holds. One more where the queue reaches its upper threshold or KV
+ * exceeds its own; one fewer where both are below the lower ones (a lower one of 0 for the queue: none waits). Prefill
+ * replicas go by the queue, decode replicas by KV. Nothing while replicas are on their way.
  */
 export function dynamoThresholds(rules: LoadThresholds, pool: PoolKind): AutoScalePolicy {
   return {

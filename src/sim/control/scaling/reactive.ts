@@ -7,7 +7,7 @@ import type { StateVisitor } from '../../../runtime/snapshot.ts';
 import { noMemory } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
 
-/** What a figure is read as. */
+/** Figures of load that a reactive policy can follow. */
 export const metricNames = ['concurrency', 'queueDepth', 'utilization', 'requestRate'] as const;
 export type MetricName = (typeof metricNames)[number];
 

@@ -52,7 +52,7 @@ const poolOf = (p: PolicyParameters): PoolKind => p.text('pool') as PoolKind;
 
 const metric = { kind: 'choice', default: 'concurrency', names: metricNames } as const;
 
-/** Of AIBrix's autoscalers. */
+/** Tolerances of AIBrix's autoscalers. */
 const tolerances: ParameterRules = {
   upTolerance: share(0.1),
   downTolerance: share(0.1),

@@ -6,21 +6,24 @@
 /** An option, what it is for, and its default. */
 type BesideRow = readonly [flags: string, about: string, otherwise?: string];
 
-/** What a run writes. */
+/** Accepted among them, and without a file. */
+export const unwritten: readonly string[] = ['--log'];
+
+/** Options for what a run writes. */
 export const outputRows: readonly BesideRow[] = [
-  ['--json [file]', 'write the result as JSON, to standard output unless a file is named'],
-  ['--metrics-path <file>', 'write metrics as JSON, with a row a request'],
-  ['--requests <file>', 'write a row a request, .jsonl or .csv'],
-  ['--trace-output <prefix>', 'write the requests as TraceV2, <prefix>.yaml and <prefix>.csv'],
-  ['--results-path <file>', 'write times of the completed requests as JSON, for calibration'],
+  ['--json [file]', 'write the result as JSON (to standard output without a file)'],
+  ['--metrics-path <file>', "write metrics in BLIS's JSON, with a row per request"],
+  ['--requests <file>', 'write a row per request, .jsonl or .csv'],
+  ['--trace-output <prefix>', 'write the requests as a TraceV2 trace, <prefix>.yaml and <prefix>.csv'],
+  ['--results-path <file>', 'write latencies of completed requests as JSON, for calibration'],
   ['--trace-level <name>', 'none, or decisions with --decisions or --summarize-trace', 'none'],
-  ['--summarize-trace', 'print counts and regret of the decisions'],
-  ['--decisions <file.jsonl>', 'write each decision of the control plane, and each block of KV that moved'],
-  ['--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto'],
-  ['--chrome-trace-events <n>', 'most events of that file', '200000'],
-  ['--plot <file.svg>', 'draw latencies, and how full the tiers are over time'],
-  ['--report <file.html>', 'write a page for people who decide'],
-  ['--log <level>', 'accepted for upstream; nothing is logged'],
+  ['--summarize-trace', 'print decision counts and regret'],
+  ['--decisions <file.jsonl>', 'write every control-plane decision, and each KV block that moved'],
+  ['--chrome-trace <file>', 'write steps and requests as a trace for Perfetto or about:tracing'],
+  ['--chrome-trace-events <n>', 'maximum events in that trace', '200000'],
+  ['--plot <file.svg>', 'plot latencies and tier occupancy over time'],
+  ['--report <file.html>', 'write an HTML report'],
+  ['--log <level>', 'accepted as in BLIS; nothing is logged'],
 ];
 
 // Options of BLIS that have no part here, each with the reason and with what to use instead. They are known,

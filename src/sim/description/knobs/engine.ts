@@ -6,13 +6,13 @@
 export const modelKnobs = {
   model: {
     flags: '--model <name>',
-    about: 'model, with or without organisation, or the path of a config.json',
+    about: 'model name, with or without its organisation, or the path of a config.json',
     kind: 'text',
     isFile: true,
   },
   hardware: {
     flags: '--gpu <name>',
-    about: "GPU or the path of its file (default: the model's, else H100)",
+    about: "GPU type, or the path of its file (default: the model's, else H100)",
     kind: 'text',
     isFile: true,
     alias: '--hardware',
@@ -20,7 +20,7 @@ export const modelKnobs = {
   },
   tp: {
     flags: '--tp <n>',
-    about: "tensor parallel GPUs (default: the model's, else 1)",
+    about: "tensor parallel size (default: the model's, else 1)",
     kind: 'integer',
     min: 1,
     max: 1024,
@@ -28,7 +28,7 @@ export const modelKnobs = {
   },
   dp: {
     flags: '--dp <n>',
-    about: 'data parallel ranks of a mixture of experts',
+    about: 'data parallel size of a mixture-of-experts model',
     kind: 'integer',
     min: 1,
     max: 1024,
@@ -37,7 +37,7 @@ export const modelKnobs = {
   'latency.model': {
     flags: '--latency-model <name>',
     about:
-      'calibrated, trained-physics, roofline, linear or blackbox (default: calibrated where the GPU was, else trained-physics)',
+      'latency model: calibrated, trained-physics, roofline, linear or blackbox (default: calibrated for measured GPUs, else trained-physics)',
     kind: 'text',
     upstream: 'trained-physics',
     in: 'model',
@@ -61,13 +61,13 @@ export const modelKnobs = {
   },
   'latency.moeCommBackend': {
     flags: '--moe-comm-backend <name>',
-    about: 'how experts exchange tokens, trained-physics only',
+    about: 'all-to-all backend of expert parallelism, for trained-physics',
     kind: 'text',
     in: 'model',
   },
   'speculation.draftTokens': {
     flags: '--num-speculative-tokens <n>',
-    about: 'tokens that a draft proposes before each step, 0: no speculation',
+    about: 'speculative decoding: tokens drafted before each step; 0: off',
     kind: 'integer',
     min: 0,
     max: 64,
@@ -76,7 +76,7 @@ export const modelKnobs = {
   },
   'speculation.acceptance': {
     flags: '--speculative-acceptance <share>',
-    about: 'chance that a proposed token is accepted where those before it were',
+    about: 'probability that a drafted token is accepted, given that those before it were',
     kind: 'number',
     min: 0,
     max: 1,
@@ -85,14 +85,14 @@ export const modelKnobs = {
   },
   'speculation.draftModel': {
     flags: '--speculative-draft-model <name>',
-    about: 'model that proposes them; its time, weights and KV count',
+    about: 'draft model; its latency, weights and KV cache are counted',
     kind: 'text',
     in: 'model',
     needs: ['drafts'],
   },
   'speculation.draftUs': {
     flags: '--speculative-draft-us <time>',
-    about: 'time of one proposed token, in place of a model, in microseconds (default: 0)',
+    about: 'latency of a drafted token in microseconds, in place of a draft model (default: 0)',
     kind: 'time',
     counts: 'us',
     min: 0,
@@ -103,7 +103,7 @@ export const modelKnobs = {
   'latency.expertImbalance': {
     flags: '--expert-imbalance <n>',
     about:
-      'tokens that go to the busiest GPU of a mixture of experts, over the mean: 1 over the balancedness that vLLM logs (default: 1)',
+      'load of the busiest expert GPU over the mean, the inverse of the balancedness that vLLM logs (default: 1)',
     kind: 'number',
     min: 1,
     max: 1024,
@@ -111,33 +111,34 @@ export const modelKnobs = {
   },
   'latency.floor': {
     flags: '--floor',
-    about: 'no step is shorter than the hardware needs: so it is, but under --as-upstream',
+    about: "clamp step latency to the hardware's minimum (default, except with --as-upstream)",
     kind: 'flag',
     or: true,
     upstream: false,
-    negated: 'also take times that the hardware cannot reach',
+    negated: 'allow latencies below what the hardware can reach',
     in: 'model',
   },
   'engine.maxModelTokens': {
     flags: '--max-model-len <n>',
-    about: "most tokens of a request (default: the model's)",
+    about: "maximum context length of a request (default: the model's)",
     kind: 'integer',
     min: 0,
     in: 'engine',
   },
   modelConfigFolder: {
     flags: '--model-config-folder <dir>',
-    about: 'folder with the config.json of the model',
+    about: "folder with the model's config.json",
     kind: 'file',
   },
   'engine.assumePlainAttention': {
     flags: '--assume-plain-attention',
-    about: 'take keys of a config.json about layers that are not known to change nothing',
+    about: 'take unknown layer keys of a config.json as ordinary attention',
     kind: 'flag',
+    in: 'model',
   },
   hardwareConfig: {
     flags: '--hardware-config <file>',
-    about: "upstream's hardware_config.json",
+    about: 'hardware_config.json of BLIS',
     kind: 'file',
   },
 } as const;
@@ -146,14 +147,14 @@ export const modelKnobs = {
 export const memoryKnobs = {
   'engine.kvBlocks': {
     flags: '--hbm <size>',
-    about: 'GPU memory of an instance for KV, as 64GiB or in blocks (default: what fits)',
+    about: 'KV cache in GPU memory per instance, as 64GiB or in blocks (default: what fits)',
     kind: 'size',
     alias: '--total-kv-blocks',
     in: 'engine',
   },
   'engine.blockTokens': {
     flags: '--block-tokens <n>',
-    about: 'tokens of a block',
+    about: 'tokens per KV block',
     kind: 'integer',
     min: 1,
     max: 1_048_576,
@@ -163,7 +164,7 @@ export const memoryKnobs = {
   },
   'engine.kvCacheDtype': {
     flags: '--kv-cache-dtype <name>',
-    about: "precision of KV: auto (the model's) or fp8 (a byte an element)",
+    about: "precision of the KV cache: auto (the model's) or fp8 (a byte an element)",
     kind: 'name',
     names: ['auto', 'fp8'],
     or: 'auto',
@@ -171,8 +172,7 @@ export const memoryKnobs = {
   },
   'engine.maxLoras': {
     flags: '--max-loras <n>',
-    about:
-      'LoRA adapters in GPU memory at once, of each rank with --dp; 0: adapters are names that cost nothing',
+    about: 'LoRA adapters resident in GPU memory, of each rank with --dp; 0: adapters cost nothing',
     kind: 'integer',
     min: 0,
     max: 4096,
@@ -181,7 +181,7 @@ export const memoryKnobs = {
   },
   'engine.maxLoraRank': {
     flags: '--max-lora-rank <n>',
-    about: 'their rank, which says their bytes (default: 16)',
+    about: 'rank of LoRA adapters, which gives their bytes (default: 16)',
     kind: 'integer',
     min: 1,
     max: 4096,
@@ -190,7 +190,7 @@ export const memoryKnobs = {
   },
   'engine.loraLoadUs': {
     flags: '--lora-load-us <time>',
-    about: 'time of loading one, in microseconds (default: its bytes over PCIe)',
+    about: 'load time of a LoRA adapter in microseconds (default: its bytes over PCIe)',
     kind: 'time',
     counts: 'us',
     min: 0,
@@ -200,13 +200,13 @@ export const memoryKnobs = {
   },
   'engine.disableHybridKvCacheManager': {
     flags: '--disable-hybrid-kv-cache-manager',
-    about: 'keep the whole context for layers of a sliding window too, as vLLM with the option of the name',
+    about: 'keep the full context for sliding-window layers too, as vLLM does with this option',
     kind: 'flag',
     in: 'model',
   },
   'engine.memoryUtilization': {
     flags: '--gpu-memory-utilization <share>',
-    about: 'share of GPU memory that may be used',
+    about: 'share of GPU memory that the engine may use',
     kind: 'number',
     min: 1e-6,
     max: 1,
@@ -216,7 +216,7 @@ export const memoryKnobs = {
   },
   'engine.maxSequences': {
     flags: '--max-num-seqs <n>',
-    about: 'most requests in a batch, of each rank with --dp',
+    about: 'maximum requests per batch, of each rank with --dp',
     kind: 'integer',
     min: 1,
     max: 1_048_576,
@@ -225,7 +225,7 @@ export const memoryKnobs = {
   },
   'engine.maxBatchedTokens': {
     flags: '--max-num-batched-tokens <n>',
-    about: 'most tokens of a step, of each rank with --dp',
+    about: 'token budget of a step, of each rank with --dp',
     kind: 'integer',
     min: 1,
     or: 2048,
@@ -233,7 +233,7 @@ export const memoryKnobs = {
   },
   'engine.longPrefillTokens': {
     flags: '--long-prefill-token-threshold <n>',
-    about: 'most prompt tokens of a request in a step, 0: no limit',
+    about: 'maximum prompt tokens of one request per step (chunked prefill); 0: no limit',
     kind: 'integer',
     min: 0,
     or: 0,
@@ -241,7 +241,7 @@ export const memoryKnobs = {
   },
   'tiers.hostBlocks': {
     flags: '--kv-cpu-blocks <n>',
-    about: "blocks in host memory as upstream's, loads of which are billed to the step",
+    about: "BLIS's host memory in blocks, whose loads are billed to the step",
     kind: 'integer',
     min: 0,
     max: 16_777_216,
@@ -252,7 +252,7 @@ export const memoryKnobs = {
   'tiers.offload': {
     flags: '--kv-offload <policy>',
     about:
-      'cached blocks go down: lazy (when room is needed), threshold (above a share), eager (copied once no request holds them)',
+      'when cached blocks are offloaded: lazy (on eviction), threshold (above a share of GPU memory) or eager (copied once no request holds them)',
     kind: 'name',
     names: ['lazy', 'threshold', 'eager'],
     in: 'engine',
@@ -260,7 +260,7 @@ export const memoryKnobs = {
   },
   'tiers.offloadThreshold': {
     flags: '--kv-offload-threshold <share>',
-    about: 'share of GPU memory above which cached blocks move down',
+    about: 'share of GPU memory above which cached blocks are offloaded',
     kind: 'number',
     min: 0,
     max: 1,
@@ -270,7 +270,7 @@ export const memoryKnobs = {
   },
   'tiers.loadTokensPerUs': {
     flags: '--kv-transfer-bandwidth <n>',
-    about: 'of the billed loads, in tokens a microsecond',
+    about: 'bandwidth of billed loads, in tokens per microsecond',
     kind: 'number',
     min: 1e-9,
     max: 1e12,
@@ -280,7 +280,7 @@ export const memoryKnobs = {
   },
   'tiers.loadBaseUs': {
     flags: '--kv-transfer-base-latency <time>',
-    about: 'of the billed loads, for each block',
+    about: 'latency of a billed load, per block',
     kind: 'time',
     counts: 'us',
     min: 0,
@@ -292,17 +292,17 @@ export const memoryKnobs = {
   },
   'tiers.offloadConfig': {
     flags: '--kv-offload-config <file>',
-    about: 'host and disk tiers; requests wait for their loads',
+    about: 'file with host and disk tiers; requests wait for their loads',
     kind: 'file',
   },
   'tiers.sharedTier': {
     flags: '--shared-tier <file>',
-    about: 'a server whose blocks all instances share',
+    about: 'file with a KV server that all instances share',
     kind: 'file',
   },
   'tiers.load': {
     flags: '--kv-load <when>',
-    about: 'blocks below GPU memory are loaded when-faster than computed, or always',
+    about: 'when blocks below GPU memory are loaded: when-faster (than recomputing) or always',
     kind: 'name',
     names: ['when-faster', 'always'],
     or: 'when-faster',
@@ -311,7 +311,7 @@ export const memoryKnobs = {
   },
   'engine.eviction': {
     flags: '--eviction <policy>',
-    about: 'who leaves a tier first',
+    about: 'eviction policy of each tier',
     kind: 'text',
     or: 'lru',
     in: 'engine',
@@ -319,20 +319,20 @@ export const memoryKnobs = {
   'engine.scheduler': {
     flags: '--scheduler <name>',
     about:
-      'fcfs, priority-fcfs, sjf (shortest prompt), sjf-output (shortest answer, known exactly), reverse-priority (default: fcfs)',
+      'queue order: fcfs, priority-fcfs, sjf (shortest prompt first), sjf-output (shortest output first, known exactly) or reverse-priority (default: fcfs)',
     kind: 'text',
     in: 'engine',
   },
   'engine.preemptionPolicy': {
     flags: '--preemption-policy <name>',
-    about: 'who gives way: fcfs or priority (default: fcfs)',
+    about: 'preemption order: fcfs or priority (default: fcfs)',
     kind: 'text',
     in: 'engine',
   },
   'engine.preemptionMode': {
     flags: '--preemption-mode <name>',
     about:
-      'what a request keeps that gives way: recompute (its tokens, as vLLM), offload (its blocks), restart (nothing)',
+      'what a preempted request keeps: recompute (its tokens, as vLLM), offload (its blocks) or restart (nothing)',
     kind: 'text',
     or: 'recompute',
     upstream: 'restart',

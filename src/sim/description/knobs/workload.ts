@@ -2,32 +2,47 @@
  * Settings of what is served: the workload, its seeds and its end, the targets of goodput, and the file that describes a deployment.
  */
 
+import type { WorkloadRequest } from '../../workload/request.ts';
+
+/** A request as it comes `factor` times as soon; how long its user waits stays as it was. */
+export function atSpeed(request: WorkloadRequest, factor: number): WorkloadRequest {
+  const arrivalUs = Math.round(request.arrivalUs / factor);
+  const later = arrivalUs - request.arrivalUs;
+  const { deadlineUs, cancelUs = 0 } = request;
+  return {
+    ...request,
+    arrivalUs,
+    deadlineUs: deadlineUs === 0 ? 0 : deadlineUs + later,
+    ...(cancelUs === 0 ? {} : { cancelUs: cancelUs + later }),
+  };
+}
+
 /** The workload, its seeds and its end. */
 export const workloadKnobs = {
   'workload.preset': {
     flags: '--workload <name>',
     about:
-      'chat (conversations), chatbot, contentgen, summarization, multidoc or distribution, instead of a file',
+      'preset workload instead of a file: chat (multi-turn), chatbot, contentgen, summarization, multidoc or distribution',
     kind: 'text',
     shapesPreset: true,
   },
   'workload.rate': {
     flags: '--rate <n>',
-    about: 'requests a second; of conversations all rounds count',
+    about: 'arrival rate in requests per second; of conversations all rounds count',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
   },
   'workload.concurrency': {
     flags: '--concurrency <n>',
-    about: 'users in closed loop, instead of --rate',
+    about: 'closed-loop users, instead of --rate',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
   },
   'workload.thinkTimeMs': {
     flags: '--think-time-ms <time>',
-    about: 'pause of such a user, as 2s, or in milliseconds',
+    about: 'think time of a closed-loop user, as 2s, or in milliseconds',
     kind: 'time',
     counts: 'ms',
     in: 'workload',
@@ -36,7 +51,7 @@ export const workloadKnobs = {
   },
   'workload.prefixTokens': {
     flags: '--prefix-tokens <n>',
-    about: 'length of a shared prefix',
+    about: 'length of a shared prompt prefix',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
@@ -51,21 +66,21 @@ export const workloadKnobs = {
   },
   'workload.prompt.stdDev': {
     flags: '--prompt-tokens-stdev <n>',
-    about: 'its deviation',
+    about: 'standard deviation of prompt length',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
   },
   'workload.prompt.min': {
     flags: '--prompt-tokens-min <n>',
-    about: 'its least',
+    about: 'minimum prompt length',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
   },
   'workload.prompt.max': {
     flags: '--prompt-tokens-max <n>',
-    about: 'its most',
+    about: 'maximum prompt length',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
@@ -80,33 +95,33 @@ export const workloadKnobs = {
   },
   'workload.output.stdDev': {
     flags: '--output-tokens-stdev <n>',
-    about: 'its deviation',
+    about: 'standard deviation of output length',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
   },
   'workload.output.min': {
     flags: '--output-tokens-min <n>',
-    about: 'its least',
+    about: 'minimum output length',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
   },
   'workload.output.max': {
     flags: '--output-tokens-max <n>',
-    about: 'its most',
+    about: 'maximum output length',
     kind: 'number',
     in: 'workload',
     shapesPreset: true,
   },
   'workload.columns': {
     flags: '--columns <mapping>',
-    about: 'which columns of a CSV are what: arrival=ts:s,input=prompt_len,output=gen_len',
+    about: 'columns of a CSV trace, as arrival=ts:s,input=prompt_len,output=gen_len',
     kind: 'text',
   },
   'workload.dropEmpty': {
     flags: '--drop-empty',
-    about: 'leave out rows without prompt or output tokens, and count them',
+    about: 'drop and count rows without prompt or output tokens',
     kind: 'flag',
   },
   'workload.sort': { flags: '--sort', about: 'sort the rows of a trace by time', kind: 'flag' },
@@ -117,33 +132,34 @@ export const workloadKnobs = {
   },
   'workload.traceHeader': {
     flags: '--trace-header <file>',
-    about: 'header of a recorded TraceV2, with --trace-data',
+    about: 'header of a TraceV2 trace, with --trace-data',
     kind: 'file',
   },
   'workload.traceData': {
     flags: '--trace-data <file>',
-    about: 'rows of a recorded TraceV2; ends at twice its last arrival, as upstream (an argument serves all)',
+    about:
+      'rows of a TraceV2 trace; the run ends at twice its last arrival, as in BLIS (an argument serves all)',
     kind: 'file',
   },
   seed: {
     flags: '--seed <n>',
-    about: "random key, a 64-bit integer (default: 42; of requests the specification's, where it has one)",
+    about: "random seed, a 64-bit integer (default: 42; for requests the specification's, where it has one)",
     kind: 'seed',
   },
   simulationSeed: {
     flags: '--simulation-seed <n>',
-    about: 'what routing and admission draw from (default: as --seed, else 42)',
+    about: 'seed of routing and admission (default: --seed, else 42)',
     kind: 'seed',
   },
   jitterSeed: {
     flags: '--jitter-seed <n>',
-    about: 'what delays of machines that come are drawn from (default: as --seed, else 42)',
+    about: 'seed of provisioning delays (default: --seed, else 42)',
     kind: 'seed',
     needs: ['scales'],
   },
   'workload.requests': {
     flags: '--num-requests <n>',
-    about: 'most requests; of conversations in closed loop, planned ones, and all that begin are served',
+    about: 'maximum number of requests; of closed-loop conversations, those planned',
     kind: 'integer',
     min: 0,
     in: 'workload',
@@ -166,14 +182,24 @@ export const workloadKnobs = {
   },
   'workload.profile': {
     flags: '--profile <profile>',
-    about: 'load over time, as ramp:from=2,to=20,duration=600',
+    about: 'load profile over time, as ramp:from=2,to=20,duration=600',
     kind: 'text',
     needs: ['specification'],
+  },
+  'workload.speedup': {
+    flags: '--speedup <x>',
+    about: 'factor by which the requests of a recorded trace arrive sooner, as in tierkv observe',
+    kind: 'number',
+    min: 1e-6,
+    max: 1e6,
+    or: 1,
+    needs: ['recorded'],
+    shapes: (request: WorkloadRequest, factor: number): WorkloadRequest => atSpeed(request, factor),
   },
   'workload.sessionMode': {
     flags: '--session-mode <name>',
     about:
-      'recorded sessions: fixed, at their recorded times, or closed-loop, after the round before has ended',
+      'replay of recorded sessions: fixed (at their recorded times) or closed-loop (after the previous round)',
     kind: 'name',
     names: ['fixed', 'closed-loop'],
     or: 'fixed',
@@ -182,7 +208,7 @@ export const workloadKnobs = {
   asUpstream: {
     flags: '--as-upstream',
     about:
-      "upstream's defaults and text: its model of time without a floor, its preemption, its memory of a GPU; the last token of an answer is left out of its conversation, ratios of a cluster are means over instances, and --flow-control replaces the admission policy",
+      'defaults and output of BLIS: no latency floor, its preemption and GPU memory; conversations leave the last token of an answer out, cluster ratios are means over instances, and --flow-control replaces the admission policy',
     kind: 'flag',
   },
 } as const;
@@ -191,12 +217,12 @@ export const workloadKnobs = {
 export const fileKnobs = {
   file: {
     flags: '--deployment <file>',
-    about: 'whole deployment in YAML, in place of all options that describe one',
+    about: 'deployment file in YAML, in place of all options that describe a deployment',
     kind: 'file',
   },
   set: {
     flags: '--set <field=value>',
-    about: 'a field of the deployment, as pools[0].replicas=4; repeatable',
+    about: 'override a field of the deployment file, as pools[0].replicas=4; repeatable',
     kind: 'texts',
   },
 } as const;
@@ -205,13 +231,17 @@ export const fileKnobs = {
 export const targetKnobs = {
   'targets.ttftMs': {
     flags: '--slo-ttft <list>',
-    about: 'targets of goodput by class, as critical=100ms,standard=500ms',
+    about: 'TTFT targets of goodput by SLO class, as critical=100ms,standard=500ms',
     kind: 'targets',
   },
   'targets.itlMs': {
     flags: '--slo-itl <list>',
-    about: 'the same for the mean time between tokens',
+    about: 'inter-token latency targets by SLO class',
     kind: 'targets',
   },
-  'targets.e2eMs': { flags: '--slo-e2e <list>', about: 'the same for the whole request', kind: 'targets' },
+  'targets.e2eMs': {
+    flags: '--slo-e2e <list>',
+    about: 'end-to-end latency targets by SLO class',
+    kind: 'targets',
+  },
 } as const;

@@ -16,7 +16,7 @@ import { fitAttention, fitGemm, type KernelTables } from './kernelFit.ts';
 import { minimise, type StepPrediction } from './linearFit.ts';
 import { batchOf, type StepRecord } from './stepRecords.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Shapes of the arguments, by the names of parameters. */
 const inputs = {
   hardware: is.fields({ name: is.text(), peakTflops: is.number() }),
   tables: is.fields({ gemm: is.array(), prefill: is.array() }),

@@ -354,8 +354,8 @@ function linearModelsOf(run: MeasuredRun, fitted: number): number[][] {
 }
 
 /**
- * What the steps hold over which the replay by a linear model has a request wait for its first token, and get the others:
- * sums of linear features, each row over the measured time that they should come to.
+ * Features of the steps in which a request, replayed by a linear model, waits for its first token, and of those in
+ * which it gets the others: sums of linear features, each row over the measured time that they should come to.
  */
 function stepSums(run: MeasuredRun, beta: readonly number[], fitted: number): number[][] {
   const starts: number[] = [];

@@ -69,27 +69,6 @@ def hypervolume(task):
     return [float(indicator(-np.array(points))) for points in task["fronts"]]
 
 
-def nsga2_zdt1(task):
-    """Hypervolume that NSGA-II of pymoo reaches on ZDT1, for each seed."""
-    from pymoo.algorithms.moo.nsga2 import NSGA2
-    from pymoo.indicators.hv import HV
-    from pymoo.optimize import minimize
-    from pymoo.problems import get_problem
-
-    indicator = HV(ref_point=np.array([1.1, 1.1]))
-    volumes = []
-    for seed in task["seeds"]:
-        found = minimize(
-            get_problem("zdt1", n_var=task["dimensions"]),
-            NSGA2(pop_size=task["population"]),
-            ("n_gen", task["generations"]),
-            seed=seed,
-            verbose=False,
-        )
-        volumes.append(float(indicator(found.F)))
-    return volumes
-
-
 def archive(task):
     """The elites of a grid archive after a list of offers."""
     from ribs.archives import GridArchive
@@ -110,7 +89,6 @@ tasks = {
     "cmaEvaluations": cma_evaluations,
     "ranks": ranks,
     "hypervolume": hypervolume,
-    "nsga2": nsga2_zdt1,
     "archive": archive,
 }
 request = json.load(sys.stdin)

@@ -3,6 +3,7 @@
 import { request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../../../examples/server/api/index.ts';
+import { Gateway } from '../../../../src/serve/gateway/index.ts';
 import { blockBytes, keys, LiveServer } from '../liveServer.ts';
 
 const pages = ['/metrics', '/handoffs', '/dashboard', '/dashboard/', '/dashboard/frames.json'];
@@ -76,4 +77,33 @@ it('a server without keys gives its metrics to the gateway before it, and to no 
   expect(await statusOf(server.url, '/metrics')).toBe(200);
   expect(await statusOf(server.url, '/metrics', { 'x-forwarded-for': '192.0.2.1' })).toBe(403);
   for (const path of ['/handoffs', '/dashboard/']) expect(await statusOf(server.url, path)).toBe(404);
+});
+
+it('one whose tenants a gateway names has them for the operator alone, and the gateway is told where', async () => {
+  const operatorToken = 'a-token-of-the-operator';
+  await using server = await LiveServer.start({ ...small, operatorToken, tenantHeader: 'x-tenant-id' });
+  expect(await statusOf(server.url, '/metrics')).toBe(404);
+  const metrics = `${server.serving.operatorsUrl}/metrics`;
+  const backend = { url: server.url, id: 'a', metrics };
+  const config = { port: 0, pollMs: 20, tenants: new Map([['key', 'shop']]) };
+  await using blind = await Gateway.open({
+    ...config,
+    backends: [{ ...backend, metricsKey: 'another-token' }],
+  });
+  expect(blind.pool.backends[0].metrics, 'it is judged by what the gateway sees').toBe(null);
+  await using gateway = await Gateway.open({
+    ...config,
+    backends: [{ ...backend, metricsKey: operatorToken }],
+  });
+  const [seen] = gateway.pool.backends;
+  expect(seen.metrics).not.toBe(null);
+  const headers = { authorization: 'Bearer key', 'content-type': 'application/json' };
+  const body = JSON.stringify({ model: seen.model, prompt: 'hello', max_tokens: 1 });
+  const answer = await fetch(`${gateway.url}/v1/completions`, { method: 'POST', headers, body });
+  expect(answer.status).toBe(200);
+  const page = await fetch(metrics, { headers: { authorization: `Bearer ${operatorToken}` } });
+  expect(await page.text(), 'they name tenants').toContain('tenant="shop"');
+  for (const path of ['/metrics', '/v1/../metrics']) {
+    expect(await statusOf(gateway.url, path, headers), path).toBe(404);
+  }
 });
