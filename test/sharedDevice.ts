@@ -3,7 +3,8 @@
  * take to open goes into the device and its kernels.
  */
 
-import { type LiveDevice, openDevice } from '../src/backends/index.ts';
+import { openDevice } from '../src/backends/webgpu/adapter.ts';
+import type { LiveDevice } from '../src/backends/webgpu/device.ts';
 
 let last: Promise<LiveDevice> | undefined;
 

@@ -32,7 +32,9 @@ const { values } = parseArgs({
 const out = resolve(values.out);
 
 interface Manifest {
-  readonly exports: Readonly<Record<string, string | { readonly default: string }>>;
+  readonly exports: Readonly<
+    Record<string, string | { readonly default: string; readonly browser?: { readonly default: string } }>
+  >;
   readonly bin: Readonly<Record<string, string>>;
   readonly peerDependencies: Readonly<Record<string, string>>;
 }
@@ -42,12 +44,15 @@ const mayBeAbsent = Object.keys(manifest.peerDependencies);
 /** `sim/index` of `./dist/sim/index.js`: the name below `src`, without extension. */
 const nameOf = (file: string): string => /^(?:\.\/)?dist\/(.+)\.js$/.exec(file)![1];
 
-const allDoors = Object.values(manifest.exports).flatMap((door) =>
-  typeof door === 'string' ? [] : [nameOf(door.default)],
+const targets = Object.values(manifest.exports).flatMap((door) => (typeof door === 'string' ? [] : [door]));
+const inPages = (name: string): boolean => name.startsWith('adapters/browser/');
+const doors = targets.map((door) => nameOf(door.default)).filter((name) => !inPages(name));
+/** Doors of pages, and what pages get of others, are built together, and share no file with those of Node. */
+const pageDoors = targets.flatMap((door) =>
+  [nameOf(door.default)]
+    .filter(inPages)
+    .concat(door.browser === undefined ? [] : nameOf(door.browser.default)),
 );
-const doors = allDoors.filter((name) => !name.startsWith('adapters/browser/'));
-/** Doors of pages are built together, and share no file with those of Node. */
-const pageDoors = allDoors.filter((name) => name.startsWith('adapters/browser/'));
 
 /** What `src/packageFiles.ts` is asked for: programs of threads. */
 const threads = globSync('src/**/*.ts', { cwd: root }).flatMap((file) =>
@@ -111,7 +116,7 @@ if (!values.programs && values.declarations) {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', out], {
     stdio: 'inherit',
   });
-  keepReachable(allDoors.map((name) => join(out, `${name}.d.ts`)));
+  keepReachable([...doors, ...pageDoors].map((name) => join(out, `${name}.d.ts`)));
 }
 const programs = [...Object.values(manifest.bin).map(nameOf), ...new Set(threads)];
 const ofNode = await bundle(values.programs ? programs : [...doors, ...programs]);

@@ -21,7 +21,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { Engine } from '../../examples/server/engine/index.ts';
 import { makeTinyModel } from '../../examples/server/tinyModel/make.ts';
-import { loadOrRecompute, planOf, type StoreResult, type TopTierStore } from '../../src/runtime/index.ts';
+import type { StoreResult } from '../../src/runtime/index.ts';
+import { loadOrRecompute, planOf } from '../../src/runtime/planning/loadOrRecompute.ts';
+import type { TopTierStore } from '../../src/runtime/tier/tierStore.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const { values } = parseArgs({

@@ -15,8 +15,9 @@ import { type Profiler, Session } from 'node:inspector/promises';
 import { parseArgs } from 'node:util';
 import { Engine } from '../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../examples/server/tinyModel/make.ts';
-import { dashboard } from '../../src/observe/dashboard/index.ts';
-import { prometheus, watchRuntime } from '../../src/observe/metrics/index.ts';
+import { dashboard } from '../../src/observe/dashboard/dashboard.ts';
+import { prometheus } from '../../src/observe/metrics/prometheus.ts';
+import { watchRuntime } from '../../src/observe/metrics/watch.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const { values } = parseArgs({

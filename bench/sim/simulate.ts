@@ -34,7 +34,7 @@ async function measure(requests: number): Promise<Row> {
   const { buildPlanned, runToEnd } = await import('../../src/sim/build/build.ts');
   const { planSimulation } = await import('../../src/sim/build/plan.ts');
   const { askedBy, readWords } = await import('../../src/sim/description/readers.ts');
-  const { clusterMetrics } = await import('../../src/sim/index.ts');
+  const { clusterMetrics } = await import('../../src/sim/report/metricsOutput.ts');
   const args = `--model qwen3-14b --workload chatbot --rate 20 --num-requests ${requests}`.split(' ');
   const { deployment } = askedBy(readWords(args));
   const { simulation } = runToEnd((skipsKeys) =>

@@ -16,7 +16,7 @@ import {
   layoutOf,
   type PrefixTurn,
   withPrefixCache,
-} from '../../src/adapters/browser/transformers.ts'; // in your project: 'tierkv/browser/transformers'
+} from '../../src/adapters/browser/transformers.ts'; // in your project: 'tierkv/transformers'
 import type { ChatQuestion, ChatStart, FromChat } from './chatWorker.ts';
 
 // everything is served beside the page

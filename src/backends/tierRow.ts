@@ -52,7 +52,7 @@ export interface TierRequest<Options> {
 }
 
 /** A device that holds the tier, and that can be lost. */
-export interface TierDevice {
+interface TierDevice {
   /** Another one after `replace`; so is the pool. */
   readonly live: LiveDevice;
   readonly pool: DevicePool;
@@ -74,7 +74,7 @@ export interface DurableTier {
   readonly notes: TierNotes;
 }
 
-export interface TierNotes {
+interface TierNotes {
   /** Why blocks of an earlier run cannot have notes; undefined where they can. */
   readonly missing: string | undefined;
   /**

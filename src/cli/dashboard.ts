@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 import { printable } from '../io/printing/text.ts';
-import type { Dashboard, DashboardOptions } from '../observe/dashboard/index.ts';
+import type { Dashboard, DashboardOptions } from '../observe/dashboard/dashboard.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import { notes } from './help.ts';
 import { printText } from './output.ts';
@@ -20,7 +20,7 @@ The page replays the log with a slider. It is only read, needs no network, and a
 --host names another address: then the printed address has a token, and a request without it is refused.
 
 A log is written by KVRuntime.open({ log: FILE }), by the example server with --log FILE, and by tierkv replay --log FILE.
-A running process shows itself live: see dashboard(kv) of tierkv/dashboard in docs/guide/observe.md.`;
+A running process shows itself live: see dashboard(kv) of tierkv/observe in docs/guide/observe.md.`;
 
 export function dashboardCommand(): Command {
   return new Command('serve-dashboard')
@@ -35,7 +35,7 @@ export function dashboardCommand(): Command {
       const portNumber = requireInteger('--port', Number(port), 0, 65_535);
       const limits = links === undefined ? {} : await limitsIn(links);
       const make = await (follow === true ? followed : whole)(log, limits);
-      const { serveDashboard } = await import('../observe/dashboard/index.ts');
+      const { serveDashboard } = await import('../observe/dashboard/dashboard.ts');
       await interruptible(async (signal) => {
         const place = { host, port: portNumber };
         const server = await serveDashboard(make, place);
@@ -54,7 +54,7 @@ export function dashboardCommand(): Command {
 type MakeDashboard = (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>;
 
 async function followed(log: string, limits: Readonly<Record<string, number>>): Promise<MakeDashboard> {
-  const { followedLogDashboard } = await import('../observe/dashboard/index.ts');
+  const { followedLogDashboard } = await import('../observe/dashboard/dashboard.ts');
   const onEnd = (error?: unknown): void => {
     const why = error instanceof Error ? `: ${printable(error.message)}` : '';
     process.stderr.write(`${printable(log)} has ended${why}. The page shows what there was.\n`);
@@ -64,7 +64,8 @@ async function followed(log: string, limits: Readonly<Record<string, number>>): 
 
 /** Reads the log to its end before the page is there. */
 async function whole(log: string, limits: Readonly<Record<string, number>>): Promise<MakeDashboard> {
-  const { framesOfLog, logDashboard } = await import('../observe/dashboard/index.ts');
+  const { logDashboard } = await import('../observe/dashboard/dashboard.ts');
+  const { framesOfLog } = await import('../observe/dashboard/logFrames.ts');
   const { fileLines } = await import('../io/files/inputs.ts');
   const { startProgressBar } = await import('../io/printing/progress.ts');
   let count = 0;

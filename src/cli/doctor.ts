@@ -3,6 +3,7 @@
 import { Command } from 'commander';
 import { requireWritableTargets, writeResultJson } from '../io/files/results.ts';
 import { inFlags, numberWithin } from './flags.ts';
+import { notes } from './help.ts';
 import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from './reportOption.ts';
@@ -26,7 +27,7 @@ export function doctorCommand(): Command {
     .option('--gpu-price <usd>', 'USD an hour of one GPU: with it, what was lost is told in USD too')
     .addOption(jsonOption())
     .option(reportFlags, reportAbout)
-    .addHelpText('after', helpEnd)
+    .addHelpText('after', notes(helpEnd))
     .action(async (files: string[], values: Readonly<Record<string, string | undefined>>) => {
       const { model, gpu, json, report } = values;
       const tp = numberWithin(values, 'tp', '--tp', { min: 1, max: 1024, whole: true });

@@ -69,9 +69,9 @@ async function fromLog(
   if (log === undefined)
     throw configError('log', 'is missing', 'Name a decision log, or ask for --simulated.');
   if (rest.length > 0) throw configError('log', 'is one file', `Leave ${rest[0]} out.`);
-  const { explanationText, keyOf, LogExplainer, lifeText, readPrefix } = await import(
-    '../observe/explain/index.ts'
-  );
+  const { explanationText, lifeText } = await import('../observe/explain/explanationText.ts');
+  const { LogExplainer } = await import('../observe/explain/logExplainer.ts');
+  const { keyOf, readPrefix } = await import('../observe/explain/prefix.ts');
   const prefix = values.prefix === undefined ? undefined : readPrefix(readText(values.prefix), values.prefix);
   const key = values.block === undefined ? undefined : keyOf(values.block);
   if (values.block !== undefined && key === undefined) {
@@ -108,7 +108,7 @@ async function fromSimulation(args: readonly string[], { request }: ExplainValue
     'an explanation',
     'Leave it out; --json before -- writes the explanation.',
   );
-  const { explanationText } = await import('../observe/explain/index.ts');
+  const { explanationText } = await import('../observe/explain/explanationText.ts');
   const { explainPlanned } = await import('../observe/explain/explainSimulation.ts');
   const { planSimulation } = await import('../sim/build/plan.ts');
   const plan = planSimulation(asked.deployment);

@@ -7,14 +7,11 @@ import { Command } from 'commander';
 import { requireWritableTargets, writeResultJson } from '../io/files/results.ts';
 import { formatCount, printable, renderTable } from '../io/printing/text.ts';
 import { configError } from '../runtime/errors.ts';
-import type {
-  BackendRole,
-  GatewayConfig,
-  GatewayCounts,
-  GatewayLimits,
-  ReplayResult,
-  ShadowReport,
-} from '../serve/gateway/index.ts';
+import type { GatewayConfig, GatewayLimits } from '../serve/gateway/config.ts';
+import type { ReplayResult } from '../serve/gateway/decisionLog.ts';
+import type { ShadowReport } from '../serve/gateway/shadows.ts';
+import type { GatewayCounts } from '../serve/gateway/status.ts';
+import type { BackendRole } from '../serve/gateway/twoLegs.ts';
 import { notes } from './help.ts';
 import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
@@ -166,7 +163,7 @@ export function gatewayCommand(): Command {
     .option('--keep-parts <n>', 'finished files of each that are kept; 0: all', '0')
     .addHelpText('after', notes(helpEnd))
     .action(async (options: GatewayOptions) => {
-      const { Gateway } = await import('../serve/gateway/index.ts');
+      const { Gateway } = await import('../serve/gateway/gateway.ts');
       const config = await configOf(options);
       await interruptible(async (signal) => {
         await using gateway = await Gateway.open(config);
@@ -208,7 +205,7 @@ export function gatewayCommand(): Command {
     )
     .action(async (log: string, { json }: { json?: string }) => {
       requireWritableTargets({ '--json': json }, { LOG: log });
-      const { replayLog } = await import('../serve/gateway/index.ts');
+      const { replayLog } = await import('../serve/gateway/decisionLog.ts');
       const result = await replayLog(log);
       if (json !== undefined) writeResultJson(json, 'gateway replay', result);
       printText(replayText(result));
@@ -232,7 +229,7 @@ export function gatewayCommand(): Command {
           workload === undefined ? ['--deployment', '--workload'] : ['--workload', '--deployment'];
         throw configError(missing, `is missing beside ${given}`, 'Give both, or neither.');
       }
-      const { compareShadows } = await import('../serve/gateway/index.ts');
+      const { compareShadows } = await import('../serve/gateway/shadows.ts');
       const trial =
         workload === undefined || deployment === undefined ? undefined : { trace: workload, deployment };
       const report = await compareShadows(log, trial);
@@ -244,7 +241,7 @@ export function gatewayCommand(): Command {
 
 async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
   const { readControlFile, readKeySecret, readSecret, readTenants } = await import(
-    '../serve/gateway/index.ts'
+    '../serve/gateway/files.ts'
   );
   const { openPolicy } = await import('../policy/evaluate/openPolicy.ts');
   const backendKey =

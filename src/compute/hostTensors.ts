@@ -34,7 +34,7 @@ export interface LayerTensors {
   readonly value?: KVTensor | undefined;
 }
 
-export interface TensorPlace {
+interface TensorPlace {
   /** Token of the tensors that is the block's first. */
   readonly token: number;
   /** Tokens of the block. Default: `blockTokens`. Others of the block are left as they are. */

@@ -26,34 +26,9 @@ export {
   type BlockConversionConfig,
   BlockCopies,
   type BlockCopiesConfig,
-  type BlockPair,
   type BlockPool,
-  type PairedPlace,
 } from './blocks.ts';
-export { type BlockRange, BlockTensors, type BlockTensorsConfig } from './blockTensors.ts';
-export {
-  type KVTensor,
-  type LayerTensors,
-  packBlock,
-  type TensorPlace,
-  unpackBlock,
-} from './hostTensors.ts';
-export {
-  type AttentionKernel,
-  attentionKernel,
-  int8Layout,
-  type KernelDevice,
-  type KVFormat,
-  kvFormat,
-} from './kernelText.ts';
-export {
-  type AttentionConfig,
-  type AttentionShape,
-  type BoundTensors,
-  NO_TOKEN,
-  PagedAttention,
-  type SourceShape,
-  SPLIT_TOKENS,
-  type StepRows,
-} from './pagedAttention.ts';
-export { type BlockTensor, blocksToTensor, type TfCore, type TfTensor, tensorToBlocks } from './tfjs.ts';
+export { BlockTensors, type BlockTensorsConfig } from './blockTensors.ts';
+export { type AttentionKernel, attentionKernel, int8Layout, type KernelDevice } from './kernelText.ts';
+export { type AttentionConfig, type BoundTensors, NO_TOKEN, PagedAttention } from './pagedAttention.ts';
+export { type BlockTensor, blocksToTensor, type TfCore, tensorToBlocks } from './tfjs.ts';

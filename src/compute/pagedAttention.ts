@@ -274,7 +274,7 @@ function pipelineSpecs(
 // ---- configuration, checked against the layout and the device, and the sizes that follow from it
 
 /** Where Q, K and V of a row lie in the source, in floats. All must be multiples of 4. */
-export interface SourceShape {
+interface SourceShape {
   readonly rowStride: number;
   /** Distance between heads of K, and of V. Heads of Q follow each other without gaps. */
   readonly headStride: number;
@@ -335,7 +335,7 @@ const attentionConfigNames: readonly string[] = optionNames<AttentionConfig>({
   partialBytesMax: true,
 });
 
-export interface AttentionShape {
+interface AttentionShape {
   readonly format: KVFormat;
   readonly qHeads: number;
   readonly kernel: AttentionKernel;
@@ -452,12 +452,12 @@ function divisorUpTo(value: number, limit: number): number {
 // Partial results of items take memory, so a step is cut into batches of whole rows whose items fit.
 
 /** Tokens of one split. shaders/pagedRows.wgsl has the same number. */
-export const SPLIT_TOKENS = 128;
+const SPLIT_TOKENS = 128;
 /** Position of a padding row: nothing is written for it, and it attends to nothing. */
 export const NO_TOKEN = 0xffffffff;
 const ROW_WORDS = 4;
 
-export interface StepRows {
+interface StepRows {
   /**
    * `[row][4]`: position or `NO_TOKEN`, first entry of the sequence's block table, two unused words.
    */

@@ -18,7 +18,7 @@ const inputs = {
 };
 
 /** The parts of a tensor that are used. */
-export interface TfTensor {
+interface TfTensor {
   readonly shape: readonly number[];
   readonly dtype: string;
   data(): Promise<ArrayLike<number>>;

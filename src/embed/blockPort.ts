@@ -1,5 +1,5 @@
 /**
- * How blocks leave a runtime for another one, and come into it from there: what `tierkv/handoff` works with.
+ * How blocks leave a runtime for another one, and come into it from there: what `tierkv/serve` works with.
  *
  * - A block that leaves is held: it stays in the top tier, readable, until it is let go. Its bytes are compared with its digest.
  * - A block that comes is put into host memory under its key, and is found and loaded like any other from then on. The device
@@ -29,7 +29,7 @@ import { freshKeys, type RequestContext } from './context.ts';
 import type { OpenStores } from './stores.ts';
 
 /** A unit of a prompt: a block, or a layer group of it. */
-export interface PromptUnit {
+interface PromptUnit {
   /** Four words. */
   readonly key: Uint32Array;
   /** Key of the block before it; zeros for the first. */

@@ -35,7 +35,7 @@ export interface ReuseResult {
   readonly reuseRatio: number;
 }
 
-export interface ReuseStats {
+interface ReuseStats {
   readonly totalQueries: number;
   /** Queries that found something. */
   readonly cacheHits: number;

@@ -15,7 +15,7 @@ import {
 import type { BlockEvent, BlockHistory, Fate, Miss, RememberedRequest } from './blockHistory.ts';
 
 /**
- * Why a block was computed, or is to be:
+ * Why a block was computed, or is to be.
  *
  *   neverSeen      no request had it before
  *   evicted        it was dropped to make room

@@ -365,7 +365,7 @@ export interface MigrationResult {
   readonly reason: string;
 }
 
-export interface MigrationStats {
+interface MigrationStats {
   /** Moves that arrived. */
   readonly total: number;
   /** Moves that did not. */
@@ -382,7 +382,7 @@ export interface MigrationStats {
 
 const SLOTS_LOOKED_AT = 16_384;
 
-export interface MigratableContent extends MigratableBlock {
+interface MigratableContent extends MigratableBlock {
   /** Four words. */
   readonly key: Uint32Array;
 }

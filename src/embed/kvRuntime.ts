@@ -655,7 +655,7 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * The port that hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. @throws TKV_STATE when
+   * The port that hands blocks over to other runtimes, and takes theirs: for `tierkv/serve`. @throws TKV_STATE when
    * closed
    */
   blockPort(): BlockPort {
@@ -666,7 +666,7 @@ export class KVRuntime implements AsyncDisposable {
   // Reports of the runtime.
 
   /**
-   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`. What
+   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/observe`. What
    * an observer throws hurts no request: `notice` is told the first time.
    * @returns unsubscribe
    * @throws TKV_STATE when the runtime is closed, since nothing more happens then

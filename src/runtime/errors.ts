@@ -4,6 +4,7 @@
  * for bad input.
  */
 
+/** The stable code of a `TierKVError`. */
 export type ErrorCode =
   | 'TKV_CONFIG' // a setting is missing, malformed or out of range
   | 'TKV_INPUT' // a trace, spec or data file holds something that it may not hold
@@ -272,7 +273,9 @@ export function nearestName(typed: string, names: readonly string[]): string | u
   }
   if (best === undefined) return undefined;
   const related = plain.length >= 3 && (best.includes(plain) || plain.includes(best));
-  return least <= Math.max(1, Math.ceil(best.length / 3)) || related ? best : undefined;
+  // a name of one letter is as far from any other as it is long
+  const isNear = least <= Math.max(1, Math.ceil(best.length / 3)) && least < best.length;
+  return isNear || related ? best : undefined;
 }
 
 /**

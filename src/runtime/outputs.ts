@@ -11,7 +11,7 @@ import type { KVManager } from './manager/manager.ts';
 import { checkInputs } from './options.ts';
 import { type TierName, tierName } from './tier/tier.ts';
 
-export interface TierBudget {
+interface TierBudget {
   readonly tier: TierName;
   readonly capacityBytes: number;
   /** Bytes that cannot be evicted now: held by sequences, written, or on their way in. */
@@ -71,7 +71,7 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
 
 // How well the cache works: rates over everything so far. A rate over nothing is 0.
 
-export interface TierMetrics {
+interface TierMetrics {
   readonly tier: TierName;
   /** Share of the blocks looked up that were found here, the fastest copy counting. */
   readonly hitRate: number;

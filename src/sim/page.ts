@@ -1,3 +1,11 @@
-/** The simulator in a page or a worker: `tierkv/simulate`, with the data files of the package in it and no disk. */
+/** The door `tierkv/sim` in a page or a worker: `simulate`, with the data files of the package in it and no disk. */
 
-export * from './build/index.ts';
+export {
+  type SimulateOptions,
+  type SimulationResult,
+  simulate,
+  simulationChoices,
+} from './build/simulate.ts';
+export type { DeploymentSpec } from './description/knobs.ts';
+export type { MetricsOutput } from './report/metricsOutput.ts';
+export type { CacheMetrics, OccupancySample } from './report/tierMetrics.ts';

@@ -289,9 +289,9 @@ export const faultKinds = [
 export type FaultKind = (typeof faultKinds)[number];
 
 /** Operations of a store; `memory` stands for bytes at rest in host memory. */
-export type FaultyOp = 'read' | 'write' | 'seal' | 'memory';
+type FaultyOp = 'read' | 'write' | 'seal' | 'memory';
 
-export type StoreKind = 'device' | 'host' | 'disk';
+type StoreKind = 'device' | 'host' | 'disk';
 
 /** Kinds that the store reports as errors. */
 export const reportedKinds: readonly FaultKind[] = ['EIO', 'ENOSPC', 'EMFILE', 'outOfMemory'];
@@ -727,6 +727,7 @@ interface Timer {
   readonly ring: () => void;
 }
 
+/** A clock of virtual time, on which faults delay calls. */
 export class FaultClock {
   #nowUs = 0;
   #made = 0;

@@ -1,7 +1,6 @@
 /**
- * The door to tools for testing tier stores: injected faults, items whose bytes are known, and random numbers
- * from a seed. None of them needs a test runner. The contract of stores, a suite of vitest, is in
- * `contract.ts`.
+ * The door `tierkv/testing`: the contract of tier stores, injected faults, and items whose bytes are known. Only the contract
+ * needs vitest, and loads it when it is called.
  */
 
 export {
@@ -13,15 +12,9 @@ export {
   FaultPlan,
   type FaultPlanOptions,
   FaultStore,
-  type FaultSurroundings,
-  type FaultyOp,
-  type FiredFault,
   faultKinds,
-  reportedKinds,
   StandInDevice,
   StandInDisk,
-  type StoreKind,
-  settled,
   silentKinds,
 } from './faults.ts';
 export {
@@ -32,3 +25,15 @@ export {
   SeededRandom,
   testSeed,
 } from './patternItems.ts';
+export type { TierContractOptions, TierUnderTest } from './tierContract.ts';
+
+/**
+ * Defines the contract of a tier store as tests of vitest. Await it at the top of a test file.
+ * @throws what the import of vitest throws where it is not installed
+ */
+export async function tierContract(
+  ...args: Parameters<typeof import('./tierContract.ts').tierContract>
+): Promise<void> {
+  const contract = await import('./tierContract.ts');
+  contract.tierContract(...args);
+}

@@ -84,7 +84,7 @@ export class CacheAllocation {
 // everything on it can be moved and fits on used pages that are not sources, so each emptied page comes free when its
 // copies have ended. The sparsest page goes first: it costs the fewest copies.
 
-export interface Compaction {
+interface Compaction {
   /** Copies that were started. */
   readonly movedBlocks: number;
   /** Pages that are free once these have ended. */
@@ -168,7 +168,7 @@ const kvCacheConfigurationNames: readonly string[] = optionNames<KVCacheConfigur
   enableCompaction: true,
 });
 
-export type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
+type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
   /** Bytes of a page: those of its tokens. */
   readonly pageBytes: number;
 };

@@ -1,61 +1,29 @@
 /**
- * The door `tierkv/views`: the names of the original design notes, each thin over the manager of `tierkv/runtime`.
- * `TieredKVStorage` and `PagedAttentionCache`, which move bytes, are
- * exported by `tierkv`.
+ * The door `tierkv/views`: the names of the original design notes, each thin over the manager.
  */
 
+export { CrossRequestKVCache, type ReuseConfig, type ReuseResult } from '../embed/crossRequestKVCache.ts';
+export { type ClassifierOptions, HotColdClassifier, type Temperature } from '../embed/hotColdClassifier.ts';
+export { KVMigrator, type MigrationPort, type MigrationResult } from '../embed/kvMigrator.ts';
+export type { MigrationPlan, MigratorOptions } from '../embed/migrationPlan.ts';
 export {
-  CrossRequestKVCache,
-  type ReuseConfig,
-  type ReuseResult,
-  type ReuseStats,
-} from '../embed/crossRequestKVCache.ts';
-export {
-  type ClassifierOptions,
-  HotColdClassifier,
-  type Temperature,
-  temperatures,
-  type Used,
-} from '../embed/hotColdClassifier.ts';
-export {
-  BlockMoves,
-  CachedMigration,
-  KVMigrator,
-  type MigratableContent,
-  type MigrationPort,
-  type MigrationResult,
-  type MigrationStats,
-  type MoveEnd,
-} from '../embed/kvMigrator.ts';
-export {
-  checkMigratorOptions,
-  type MigratableBlock,
-  type MigrationPlan,
-  type MigrationTier,
-  type MigratorOptions,
-} from '../embed/migrationPlan.ts';
-export type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../embed/pagedAttentionCache.ts';
+  type CacheBlockData,
+  type IPagedAttentionCache,
+  PagedAttentionCache,
+} from '../embed/pagedAttentionCache.ts';
+export { Granularity, type KVBox, type UnitConfig } from '../runtime/geometry/box.ts';
 export {
   CacheAllocation,
   CachePage,
-  type Compaction,
   ContinuousBatchKVCacheManager,
   compact,
   type IKVCacheManager,
   type KVCacheConfiguration,
-  type ResolvedKVCacheConfiguration,
 } from './continuousBatchKVCacheManager.ts';
-export { KVBlockDescriptor, type PoolUnit, type UnitPlace } from './kvBlockDescriptor.ts';
-export {
-  type KVStore,
-  type KVStoreConfig,
-  ManagedKVStore,
-  newKVStore,
-  SingleTierKVStore,
-  type StoreRequest,
-  TieredKVCache,
-} from './kvStore.ts';
-export { MultiGranularKVPool, type PoolStats, type PoolTierUsage } from './multiGranularKVPool.ts';
-export type { CommitOptions } from './poolBlocks.ts';
+export { KVBlockDescriptor } from './kvBlockDescriptor.ts';
+export { type KVStore, type KVStoreConfig, newKVStore, SingleTierKVStore, TieredKVCache } from './kvStore.ts';
+export { MultiGranularKVPool, type PoolStats } from './multiGranularKVPool.ts';
 export type { KVPoolConfig } from './poolConfig.ts';
-export type { AllocateRequest, FoundBlock, PrefixOptions } from './poolState.ts';
+export type { AllocateRequest, PrefixOptions } from './poolState.ts';
+export type { StorageBackend, StorageTier, TierConfig, TieredStorageConfig } from './tieredConfig.ts';
+export { TieredKVStorage } from './tieredKVStorage.ts';

@@ -266,7 +266,7 @@ interface StoreAdmission {
   readonly blocks: number;
 }
 
-export class ManagedKVStore implements KVStore {
+class ManagedKVStore implements KVStore {
   /** For inspection: tiers, counters, integrity. */
   readonly manager: KVManager;
   protected readonly config: ResolvedStoreConfig;

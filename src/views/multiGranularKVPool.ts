@@ -41,7 +41,7 @@ import {
   unknownId,
 } from './poolState.ts';
 
-export interface PoolTierUsage {
+interface PoolTierUsage {
   readonly tier: Tier;
   /** Units that lie there, or are on their way. */
   readonly numBlocks: number;

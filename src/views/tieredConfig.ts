@@ -9,8 +9,13 @@ import type { OpenedTier } from '../backends/tierRow.ts';
 import type { TierOptions } from '../backends/tierRows.ts';
 import { adoptRecovered, storeIdentity } from '../embed/assembly.ts';
 import { DeviceKeeper } from '../embed/deviceKeeper.ts';
-import { classifierOptionsNames, classifierOptionsOf } from '../embed/hotColdClassifier.ts';
+import {
+  classifierOptionsNames,
+  classifierOptionsOf,
+  HotColdClassifier,
+} from '../embed/hotColdClassifier.ts';
 import { ManagerLoop } from '../embed/managerLoop.ts';
+import { checkMigratorOptions, type MigratorOptions } from '../embed/migrationPlan.ts';
 import {
   OpenParts,
   type OpenStores,
@@ -38,14 +43,9 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
-import {
-  checkMigratorOptions,
-  HotColdClassifier,
-  type KVPoolConfig,
-  type MigratorOptions,
-  MultiGranularKVPool,
-  type UnitPlace,
-} from './index.ts';
+import type { UnitPlace } from './kvBlockDescriptor.ts';
+import { MultiGranularKVPool } from './multiGranularKVPool.ts';
+import type { KVPoolConfig } from './poolConfig.ts';
 import { resolvePoolConfig } from './poolConfig.ts';
 
 export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
@@ -76,7 +76,7 @@ const tierConfigNames: readonly string[] = optionNames<TierConfig>({
 });
 
 /** A link as `tierkv calibrate` writes it, or `parseLinkCalibration` reads it. */
-export interface CalibratedLink {
+interface CalibratedLink {
   readonly baseLatencyUs: number;
   readonly bandwidthBytesPerS: number;
   readonly delayUs?: number;

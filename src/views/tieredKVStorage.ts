@@ -11,8 +11,9 @@
  */
 
 import { type DeviceBlockTable, placesIn, type StepEnd } from '../embed/context.ts';
-import { MigrationLoop } from '../embed/kvMigrator.ts';
+import { KVMigrator, MigrationLoop, type MigrationResult, type MoveEnd } from '../embed/kvMigrator.ts';
 import { processAlarm } from '../embed/managerLoop.ts';
+import type { MigrationPlan } from '../embed/migrationPlan.ts';
 import { copyOfTokens } from '../embed/tenancy.ts';
 import { described, inputError } from '../runtime/errors.ts';
 import {
@@ -31,16 +32,9 @@ import {
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
 import { checkInputs, requireText } from '../runtime/options.ts';
-import {
-  type CommitOptions,
-  type KVBlockDescriptor,
-  KVMigrator,
-  type MigrationPlan,
-  type MigrationResult,
-  type MoveEnd,
-  type MultiGranularKVPool,
-  type PoolUnit,
-} from './index.ts';
+import type { KVBlockDescriptor, PoolUnit } from './kvBlockDescriptor.ts';
+import type { MultiGranularKVPool } from './multiGranularKVPool.ts';
+import type { CommitOptions } from './poolBlocks.ts';
 import {
   estimatedLatencyUs,
   migratorOptionsOf,
@@ -54,7 +48,7 @@ import {
   type TieredStorageConfig,
 } from './tieredConfig.ts';
 
-export interface StorageTierUsage {
+interface StorageTierUsage {
   readonly tier: StorageTier;
   readonly used: number;
   readonly free: number;

@@ -6,11 +6,8 @@
 
 import { createHash } from 'node:crypto';
 import { DynamicCache, type PreTrainedModel, type Tensor } from '@huggingface/transformers';
-import {
-  type EngineModule,
-  type PrefixTurn,
-  withPrefixCache,
-} from '../../src/adapters/transformers/index.ts';
+import type { EngineModule } from '../../src/adapters/transformers/engine.ts';
+import { type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
 import type { KVRuntime } from '../../src/index.ts';
 import { generated, randomIds, randomNumbers } from './decoders.ts';
 

@@ -2,7 +2,8 @@
 
 import { DynamicCache } from '@huggingface/transformers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type EngineCache, type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
+import type { EngineCache } from '../../src/adapters/transformers/engine.ts';
+import { type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
 import { regimeAt, ropeRegimesOf } from '../../src/adapters/transformers/ropeRegime.ts';
 import type { KVRuntime } from '../../src/index.ts';
 import {

@@ -7,25 +7,25 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { registerTier } from '../../src/backends/index.ts';
+import { registerTier } from '../../src/backends/tierRows.ts';
 import {
   defaultEviction,
   kvLayout,
   LogReader,
   LogWriter,
   Outcome,
-  replayLog,
   resolvePolicy,
   tierName,
 } from '../../src/runtime/index.ts';
+import { replayLog } from '../../src/runtime/log/replayer.ts';
 import { tierNames, tierTitle } from '../../src/runtime/tier/tier.ts';
 import { type ItemEnded, refused, type StoreItem, type TierStore } from '../../src/runtime/tier/tierStore.ts';
 import { generateWorkload } from '../../src/sim/workload/workload.ts';
 import { runnersOf, runParity } from '../../src/studies/parity/run.ts';
 import { defaultSpec, trafficOf } from '../../src/studies/parity/traffic.ts';
 import { runReplay } from '../../src/studies/replay/run.ts';
-import { tierContract } from '../../src/testing/contract.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
+import { tierContract } from '../../src/testing/tierContract.ts';
 import { testAdapter } from '../adapter.ts';
 import {
   blocks,

@@ -87,7 +87,7 @@ const bundlers: Readonly<Record<string, Bundler>> = {
         {
           mode: 'production',
           optimization: { minimize: false },
-          target: 'es2022',
+          target: ['web', 'es2022'],
           entry: main,
           experiments: { outputModule: true },
           output: {

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { simulate } from '../../src/sim/build/index.ts';
+import { simulate } from '../../src/sim/build/simulate.ts';
 import { buildPages, servePages } from '../../tools/browserPages.ts';
 import { sized } from '../sized.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from './browser.ts';

@@ -3,7 +3,8 @@
 import { describe, expect, it } from 'vitest';
 import { type KVTensor, type LayerTensors, packBlock, unpackBlock } from '../../src/compute/hostTensors.ts';
 import { blockBox, rowOffsetBytes } from '../../src/runtime/geometry/box.ts';
-import { type KVLayout, type KVLayoutConfig, kvLayout, layoutFingerprint } from '../../src/runtime/index.ts';
+import type { KVLayoutConfig } from '../../src/runtime/geometry/layout.ts';
+import { type KVLayout, kvLayout, layoutFingerprint } from '../../src/runtime/index.ts';
 
 const shape = { layers: 2, kvHeads: 3, headDim: 4, dtype: 'f16', blockTokens: 4 } as const;
 const TOKENS = 11;

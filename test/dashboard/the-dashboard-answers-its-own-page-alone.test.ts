@@ -12,10 +12,10 @@ import {
   type DashboardServer,
   dashboard,
   followedLogDashboard,
-  framesOfLog,
   logDashboard,
   serveDashboard,
-} from '../../src/observe/dashboard/index.ts';
+} from '../../src/observe/dashboard/dashboard.ts';
+import { framesOfLog } from '../../src/observe/dashboard/logFrames.ts';
 import { blocks, cacheBelow, openRuntime } from '../embed/liveRuntime.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-dashboard-'));

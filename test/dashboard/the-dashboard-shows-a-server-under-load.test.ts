@@ -14,11 +14,11 @@ import type { KVRuntime } from '../../src/index.ts';
 import {
   type Dashboard,
   dashboard,
-  framesOfLog,
   logDashboard,
   serveDashboard,
-} from '../../src/observe/dashboard/index.ts';
-import { watchRuntime } from '../../src/observe/metrics/index.ts';
+} from '../../src/observe/dashboard/dashboard.ts';
+import { framesOfLog } from '../../src/observe/dashboard/logFrames.ts';
+import { watchRuntime } from '../../src/observe/metrics/watch.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from '../browser/browser.ts';
 import { blocks, openRuntime } from '../embed/liveRuntime.ts';
 

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { AdmissionQueue } from '../../src/embed/context.ts';
 import type { CacheEvent, KVRuntime, KVSequence } from '../../src/index.ts';
-import { replayLog } from '../../src/runtime/index.ts';
+import { replayLog } from '../../src/runtime/log/replayer.ts';
 import { blocks, byteOf, layout, openRuntime } from './liveRuntime.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-asks-'));

@@ -3,13 +3,13 @@
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/index.ts';
 import {
-  type ItemEnded,
   JobPriority,
   type Outcome,
   outcomeNames,
   type Sequence,
   type TierStore,
 } from '../../src/runtime/index.ts';
+import type { ItemEnded } from '../../src/runtime/tier/tierStore.ts';
 import { scratchDir } from '../backends/file/scratch.ts';
 import { blocks, cacheBelow, openRuntime, prompt, promptBlocks, tenant, write } from './liveRuntime.ts';
 

@@ -1,12 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { KVRuntime, type KVSequence } from '../../src/index.ts';
-import {
-  type BlockTable,
-  kvLayout,
-  type LoadedBlock,
-  type OpenBlock,
-  type SealingBlock,
-} from '../../src/runtime/index.ts';
+import { type BlockTable, kvLayout, type OpenBlock } from '../../src/runtime/index.ts';
+import type { LoadedBlock, SealingBlock } from '../../src/runtime/manager/sequence.ts';
 import { sharedDevice } from '../sharedDevice.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 32, dtype: 'f16', blockTokens: 16 });

@@ -8,15 +8,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { KVRuntime, type KVRuntimeConfig } from '../../src/index.ts';
-import { Granularity, kvLayout } from '../../src/runtime/index.ts';
+import { Granularity } from '../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../src/runtime/index.ts';
+import type { KVBlocksStored } from '../../src/serve/gateway/events/wire.ts';
 import {
   CachePicture,
-  type KVBlocksStored,
+  HandoffReceiver,
+  HandoffSender,
   type KVEventBatch,
   publishKVEvents,
   subscribeKVEvents,
-} from '../../src/serve/gateway/events/index.ts';
-import { HandoffReceiver, HandoffSender } from '../../src/serve/handoff/index.ts';
+} from '../../src/serve/index.ts';
 import { answer, gatewayOf, TestBackend } from '../gateway/live/backends.ts';
 import { bundleOf } from '../gateway/recordedRun.ts';
 import { passedOn, patient } from '../handoff/pair.ts';

@@ -8,15 +8,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { KVRuntime, KVRuntimeConfig } from '../../src/index.ts';
+import { Granularity, unitSpec } from '../../src/runtime/geometry/box.ts';
 import {
   BlockKeys,
   ExternalKeys,
-  Granularity,
   KeyChain,
   type KeyNamespace,
   kvLayout,
   type RequestExtras,
-  unitSpec,
 } from '../../src/runtime/index.ts';
 import { PromptKeys } from '../../src/sim/instance/simRequest.ts';
 import { importedRequest, ownTokens, traceOrigin } from '../../src/sim/workload/importers.ts';

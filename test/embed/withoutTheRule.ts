@@ -3,7 +3,7 @@
  * Only tests can do this; nothing in the package sets it.
  */
 
-import { Openings } from '../../src/runtime/index.ts';
+import { Openings } from '../../src/runtime/manager/openings.ts';
 
 /** @returns what puts the rule back */
 export function takeOutTheRule(): () => void {

@@ -25,10 +25,8 @@ it('all samples that are whole modules', async () => {
     ...{ isolatedModules: true, skipLibCheck: true, noEmit: true, allowImportingTsExtensions: true },
     paths: {
       tierkv: [join(root, 'src/index.ts')],
-      'tierkv/simulate': [join(root, 'src/sim/build/index.ts')],
-      'tierkv/*': ['', 'studies/', 'policy/', 'serve/', 'observe/', 'adapters/'].map((room) =>
-        join(root, `src/${room}*/index.ts`),
-      ),
+      'tierkv/sim': [join(root, 'src/studies/index.ts')],
+      'tierkv/*': ['', 'adapters/'].map((room) => join(root, `src/${room}*/index.ts`)),
     },
   };
   writeFileSync(join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, include: ['*.mts'] }));

@@ -4,12 +4,12 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { SlotBuffer } from '../../src/backends/index.ts';
+import type { SlotBuffer } from '../../src/backends/webgpu/types.ts';
 import type { KVRuntime, KVSequence } from '../../src/index.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 /** What users import, and the sources behind it. */
-export const doors = { tierkv: 'src/index.ts', 'tierkv/backends': 'src/backends/index.ts' };
+export const doors = { tierkv: 'src/index.ts' };
 
 export interface Running {
   readonly sequence: KVSequence;

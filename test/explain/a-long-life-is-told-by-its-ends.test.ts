@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { type BlockLife, lifeText } from '../../src/observe/explain/index.ts';
+import type { BlockLife } from '../../src/embed/explanation.ts';
+import { lifeText } from '../../src/observe/explain/explanationText.ts';
 
 /** The life of a block that `uses` sequences used, a second apart. */
 function lifeOf(uses: number): BlockLife {

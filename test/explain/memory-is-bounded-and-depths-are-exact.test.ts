@@ -1,8 +1,8 @@
 /** The depth of a use equals a plain list by last use, over any order of uses; and no number of blocks makes the memory grow. */
 
 import { describe, expect, it } from 'vitest';
+import { BlockHistory } from '../../src/embed/blockHistory.ts';
 import { UseOrder } from '../../src/embed/useOrder.ts';
-import { BlockHistory } from '../../src/observe/explain/index.ts';
 import { KVManager } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/patternItems.ts';
 

@@ -7,8 +7,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import type { CacheExplanation, MissCause } from '../../src/embed/explanation.ts';
 import type { KVRuntime, KVRuntimeConfig } from '../../src/index.ts';
-import type { CacheExplanation, MissCause } from '../../src/observe/explain/index.ts';
 import { Outcome } from '../../src/runtime/index.ts';
 import {
   blocks,

@@ -4,15 +4,14 @@
  */
 
 import { describe, expect, it } from 'vitest';
+import { BlockHistory } from '../../src/embed/blockHistory.ts';
+import type { CacheExplanation, MissCause } from '../../src/embed/explanation.ts';
 import {
-  BlockHistory,
-  type CacheExplanation,
   type InstanceExplanation,
-  LogExplainer,
-  type MissCause,
-  readPrefix,
   SimulationExplainer,
-} from '../../src/observe/explain/index.ts';
+} from '../../src/observe/explain/explainSimulation.ts';
+import { LogExplainer } from '../../src/observe/explain/logExplainer.ts';
+import { readPrefix } from '../../src/observe/explain/prefix.ts';
 import {
   BlockKeys,
   KeyChain,

@@ -5,14 +5,8 @@
  * bytes that passed for right ones are all counted.
  */
 
-import {
-  type Completion,
-  type JobId,
-  Outcome,
-  type Place,
-  Tier,
-  type Transfer,
-} from '../../src/runtime/index.ts';
+import { type Completion, type JobId, Outcome, Tier, type Transfer } from '../../src/runtime/index.ts';
+import type { Place } from '../../src/runtime/tables/jobTable.ts';
 import {
   type FaultKind,
   type FiredFault,

@@ -7,13 +7,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import type { FiredFault } from '../../src/testing/faults.ts';
 import {
   FaultDevice,
   FaultHost,
   type FaultKind,
   FaultPlan,
   FaultStore,
-  type FiredFault,
   SeededRandom,
   testSeed,
 } from '../../src/testing/index.ts';

@@ -3,7 +3,8 @@
  * or as late as when it ends, jobs end in any order and with any outcome, and failed ones still write.
  */
 
-import { digestBytes, type KVManager, Outcome, type Transfer } from '../../src/runtime/index.ts';
+import { digestBytes } from '../../src/runtime/digest.ts';
+import { type KVManager, Outcome, type Transfer } from '../../src/runtime/index.ts';
 import type { Random } from './random.ts';
 
 interface Flight {

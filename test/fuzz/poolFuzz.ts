@@ -7,14 +7,8 @@
  */
 
 import { evictionPolicyNames } from '../../src/runtime/eviction/registry.ts';
-import {
-  Entry,
-  Granularity,
-  type JobPriority,
-  type KVBox,
-  rowOffsetBytes,
-  TierKVError,
-} from '../../src/runtime/index.ts';
+import { Granularity, rowOffsetBytes } from '../../src/runtime/geometry/box.ts';
+import { Entry, type JobPriority, type KVBox, TierKVError } from '../../src/runtime/index.ts';
 import { LogWriter } from '../../src/runtime/log/decisionLog.ts';
 import { replayLog } from '../../src/runtime/log/replayer.ts';
 import { patternWord } from '../../src/runtime/pattern.ts';
@@ -23,8 +17,8 @@ import {
   KVMigrator,
   type KVPoolConfig,
   MultiGranularKVPool,
-  type PoolUnit,
 } from '../../src/views/index.ts';
+import type { PoolUnit } from '../../src/views/kvBlockDescriptor.ts';
 import { resolvePoolConfig } from '../../src/views/poolConfig.ts';
 import { copyBox } from '../../src/views/tieredKVStorage.ts';
 import { ByteDriver } from './byteDriver.ts';

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { replayLog } from '../../src/serve/gateway/index.ts';
+import { replayLog } from '../../src/serve/gateway/decisionLog.ts';
 import { bundleOf, failingProgram, prefixBundle, recordedRun, writeLog } from './recordedRun.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-'));

@@ -8,8 +8,12 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type PolicyBundle, parseBundle } from '../../src/policy/evolve/index.ts';
-import { compareShadows, Gateway, type GatewayConfig, replayLog } from '../../src/serve/gateway/index.ts';
+import type { PolicyBundle } from '../../src/policy/evolve/bundle/policyBundle.ts';
+import { parseBundle } from '../../src/policy/evolve/bundle/readBundle.ts';
+import type { GatewayConfig } from '../../src/serve/gateway/config.ts';
+import { replayLog } from '../../src/serve/gateway/decisionLog.ts';
+import { Gateway } from '../../src/serve/gateway/gateway.ts';
+import { compareShadows } from '../../src/serve/gateway/shadows.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { portOfOurOwn } from '../ports.ts';
 import { ServerProcess } from './live/fleet.ts';

@@ -2,7 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 import { CacheBook } from '../../src/serve/gateway/blockNews.ts';
-import { CachePicture, type KVEvent, type KVEventBatch } from '../../src/serve/gateway/events/index.ts';
+import { CachePicture } from '../../src/serve/gateway/events/cachePicture.ts';
+import type { KVEvent, KVEventBatch } from '../../src/serve/gateway/events/wire.ts';
 import { PromptCutter } from '../../src/serve/gateway/prompts.ts';
 
 const tokens = (block: number): number[] => Array.from({ length: 16 }, (_, i) => block * 100 + i);

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { CacheBook } from '../../src/serve/gateway/blockNews.ts';
-import { CachePicture, type KVEvent, type KVEventBatch } from '../../src/serve/gateway/events/index.ts';
+import { CachePicture } from '../../src/serve/gateway/events/cachePicture.ts';
+import type { KVEvent, KVEventBatch } from '../../src/serve/gateway/events/wire.ts';
 import { PromptCutter, readPrompt, TenantSalts } from '../../src/serve/gateway/prompts.ts';
 import { keysOfText } from '../../src/serve/gateway/records.ts';
 import { Random } from '../fuzz/random.ts';

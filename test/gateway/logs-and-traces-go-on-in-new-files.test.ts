@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { replayLog } from '../../src/serve/gateway/index.ts';
+import { replayLog } from '../../src/serve/gateway/decisionLog.ts';
 import { LineFile, partsOf } from '../../src/serve/gateway/lineFile.ts';
 import { prefixBundle, recordedRun } from './recordedRun.ts';
 

@@ -1,7 +1,8 @@
 /** A run of a gateway's core on random inputs: what a live gateway would have told it, with a log as it would be written. */
 
 import { writeFileSync } from 'node:fs';
-import { type PolicyBundle, parseBundle } from '../../src/policy/evolve/index.ts';
+import type { PolicyBundle } from '../../src/policy/evolve/bundle/policyBundle.ts';
+import { parseBundle } from '../../src/policy/evolve/bundle/readBundle.ts';
 import { checkGateway, type GatewayConfig } from '../../src/serve/gateway/config.ts';
 import { GatewayCore } from '../../src/serve/gateway/core.ts';
 import { logHeader } from '../../src/serve/gateway/decisionLog.ts';

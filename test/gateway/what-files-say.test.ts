@@ -5,7 +5,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { loadPlan } from '../../src/policy/evaluate/plans.ts';
 import { planCase, runCase } from '../../src/policy/evaluate/runCase.ts';
 import { bindBundle } from '../../src/policy/evolve/binding/bind.ts';
-import { readControlFile, readKeySecret, readTenants } from '../../src/serve/gateway/index.ts';
+import { readControlFile, readKeySecret, readTenants } from '../../src/serve/gateway/files.ts';
 import { traceLine } from '../../src/serve/gateway/trace.ts';
 import { prefixBundle } from './recordedRun.ts';
 

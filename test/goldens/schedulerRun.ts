@@ -8,15 +8,14 @@ import type { SchedulerConfig } from '../../src/runtime/batching/config.ts';
 import { ManagerPort } from '../../src/runtime/batching/kvPort.ts';
 import { FinishReason } from '../../src/runtime/batching/request.ts';
 import { Scheduler } from '../../src/runtime/batching/scheduler.ts';
+import { Granularity, unitSpec } from '../../src/runtime/geometry/box.ts';
 import {
   type BlockKeys,
-  Granularity,
   KeyChain,
   KVManager,
   kvLayout,
   BlockKeys as MakeBlockKeys,
   Outcome,
-  unitSpec,
 } from '../../src/runtime/index.ts';
 import type { BatchedRequest } from '../../src/sim/latency/latencyModel.ts';
 import { request as scheduled } from '../sim/latency/setups.ts';

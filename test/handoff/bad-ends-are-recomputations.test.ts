@@ -2,15 +2,10 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { kvLayout } from '../../src/runtime/index.ts';
-import {
-  type HandoffEnd,
-  HandoffReceiver,
-  HandoffSender,
-  type TransferParams,
-  transferAnswer,
-  transferWish,
-} from '../../src/serve/handoff/index.ts';
+import { type HandoffEnd, HandoffReceiver } from '../../src/serve/handoff/receiver.ts';
 import { References } from '../../src/serve/handoff/reference.ts';
+import { HandoffSender } from '../../src/serve/handoff/sender.ts';
+import { type TransferParams, transferAnswer, transferWish } from '../../src/serve/handoff/transferParams.ts';
 import { SeededRandom, testSeed } from '../../src/testing/index.ts';
 import { FaultProxy, proxyWays } from '../backends/remote/faultProxy.ts';
 import { ask, layout, openRuntime, prompt, promptBlocks, tenant, write } from '../embed/liveRuntime.ts';

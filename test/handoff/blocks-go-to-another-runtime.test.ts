@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { HandoffReceiver } from '../../src/serve/handoff/index.ts';
+import { HandoffReceiver } from '../../src/serve/handoff/receiver.ts';
 import {
   ask,
   blocks,
@@ -227,7 +227,7 @@ describe('a hand-off between two runtimes', () => {
 
   it('needs host memory, or a shared tier', async () => {
     await using kv = await openRuntime({});
-    const { HandoffSender } = await import('../../src/serve/handoff/index.ts');
+    const { HandoffSender } = await import('../../src/serve/handoff/sender.ts');
     expect(() => new HandoffReceiver(kv)).toThrow(
       expect.objectContaining({ code: 'TKV_CONFIG', field: 'ddrBytes' }),
     );

@@ -2,7 +2,8 @@
 
 import { expect, it, vi } from 'vitest';
 import { BlockPort } from '../../src/embed/blockPort.ts';
-import { type HandoffEnd, HandoffReceiver, HandoffSender } from '../../src/serve/handoff/index.ts';
+import { type HandoffEnd, HandoffReceiver } from '../../src/serve/handoff/receiver.ts';
+import { HandoffSender } from '../../src/serve/handoff/sender.ts';
 import { openHostRuntime, prompt, tenant } from '../embed/liveRuntime.ts';
 import { passedOn, patient } from './pair.ts';
 

@@ -1,17 +1,14 @@
 /** Two runtimes on the software device, and a hand-off between them. */
 
 import type { KVRuntime, KVRuntimeConfig } from '../../src/index.ts';
+import type { HandoffOffer } from '../../src/serve/handoff/offer.ts';
 import {
   type HandoffEnd,
-  type HandoffOffer,
   HandoffReceiver,
   type HandoffReceiverOptions,
-  HandoffSender,
-  type HandoffSenderOptions,
-  type TransferParams,
-  transferAnswer,
-  transferWish,
-} from '../../src/serve/handoff/index.ts';
+} from '../../src/serve/handoff/receiver.ts';
+import { HandoffSender, type HandoffSenderOptions } from '../../src/serve/handoff/sender.ts';
+import { type TransferParams, transferAnswer, transferWish } from '../../src/serve/handoff/transferParams.ts';
 import { blocks, openRuntime, prompt, tenant } from '../embed/liveRuntime.ts';
 
 /** Long beside anything that a busy machine does: nothing here succeeds by a time-out. */

@@ -1,7 +1,8 @@
 /** A decision log that is decided again. */
 
 import { readFileSync } from 'node:fs';
-import { LogReader, LogWriter, replayLog } from '../../src/runtime/index.ts';
+import { LogReader, LogWriter } from '../../src/runtime/index.ts';
+import { replayLog } from '../../src/runtime/log/replayer.ts';
 
 /** Whether the inputs of the log lead to the same decisions, byte for byte. @throws TKV_INPUT for one that is damaged or cut */
 export function isReplayed(path: string): boolean {

@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
 import type { KVRuntime } from '../../src/index.ts';
-import type { HandoffReceiver, HandoffSender } from '../../src/serve/handoff/index.ts';
+import type { HandoffReceiver } from '../../src/serve/handoff/receiver.ts';
+import type { HandoffSender } from '../../src/serve/handoff/sender.ts';
 import { ask, layout, prompt, promptBlocks, tenant } from '../embed/liveRuntime.ts';
 import { Pair } from './pair.ts';
 
@@ -38,7 +39,7 @@ async function legsOfDocs(): Promise<Legs> {
   const page = readFileSync(join(root, 'docs', 'guide', 'cluster.md'), 'utf8');
   const code = /```ts\n(import type \{ KVRuntime[\s\S]*?)```/.exec(page)?.[1];
   if (code === undefined) throw new Error('docs/guide/cluster.md has no legs');
-  const doors = { tierkv: 'src/index.ts', 'tierkv/handoff': 'src/serve/handoff/index.ts' };
+  const doors = { tierkv: 'src/index.ts', 'tierkv/serve': 'src/serve/index.ts' };
   const file = join(dir, 'legs.mts');
   const own = code.replace(/'(tierkv(?:\/\w+)?)'/g, (_, door: keyof typeof doors) => {
     return `'${pathToFileURL(join(root, doors[door])).href}'`;

@@ -1,7 +1,7 @@
 /** A transfer under way when a watch begins ends as any other: how long it took is not known, and its link is free again. */
 
 import { expect, it } from 'vitest';
-import { CacheMeasures } from '../../src/observe/metrics/index.ts';
+import { CacheMeasures } from '../../src/observe/metrics/cacheMeasures.ts';
 import { JobPriority, KVManager, Outcome } from '../../src/runtime/index.ts';
 
 /** Four blocks are sent down while they are watched: from before the jobs are handed out, or from then on. */

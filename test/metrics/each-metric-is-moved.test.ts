@@ -2,14 +2,12 @@
 
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/index.ts';
-import {
-  metrics,
-  prometheus,
-  type RuntimeWatch,
-  ValueHistogram,
-  watchRuntime,
-} from '../../src/observe/metrics/index.ts';
-import { type ItemEnded, JobPriority, Outcome, type TierStore } from '../../src/runtime/index.ts';
+import { metrics } from '../../src/observe/metrics/catalogue.ts';
+import { ValueHistogram } from '../../src/observe/metrics/histogram.ts';
+import { prometheus } from '../../src/observe/metrics/prometheus.ts';
+import { type RuntimeWatch, watchRuntime } from '../../src/observe/metrics/watch.ts';
+import { JobPriority, Outcome, type TierStore } from '../../src/runtime/index.ts';
+import type { ItemEnded } from '../../src/runtime/tier/tierStore.ts';
 import { scratchDir } from '../backends/file/scratch.ts';
 import {
   blocks,

@@ -15,14 +15,10 @@ import {
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base';
 import { describe, expect, it } from 'vitest';
-import {
-  metrics,
-  nameIn,
-  openTelemetry,
-  openTelemetryName,
-  prometheus,
-  watchRuntime,
-} from '../../src/observe/metrics/index.ts';
+import { metrics } from '../../src/observe/metrics/catalogue.ts';
+import { openTelemetry, openTelemetryName } from '../../src/observe/metrics/openTelemetry.ts';
+import { nameIn, prometheus } from '../../src/observe/metrics/prometheus.ts';
+import { watchRuntime } from '../../src/observe/metrics/watch.ts';
 import { compiledCharts } from '../../tools/dashboardCharts.ts';
 import { grafanaDashboard } from '../../tools/grafana.ts';
 import { blocks, cacheBelow, openRuntime, prompt, tenant, write } from '../embed/liveRuntime.ts';

@@ -1,7 +1,8 @@
 /** However many tenants come, a page has no more lines; all of them are counted, the later ones as one. */
 
 import { expect, it } from 'vitest';
-import { prometheus, watchRuntime } from '../../src/observe/metrics/index.ts';
+import { prometheus } from '../../src/observe/metrics/prometheus.ts';
+import { watchRuntime } from '../../src/observe/metrics/watch.ts';
 import { openHostRuntime, prompt } from '../embed/liveRuntime.ts';
 
 it.each([

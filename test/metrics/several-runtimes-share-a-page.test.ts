@@ -1,8 +1,10 @@
 import { Registry } from 'prom-client';
 import { expect, it } from 'vitest';
 import { KVRuntime, kvLayout } from '../../src/index.ts';
-import { dashboard } from '../../src/observe/dashboard/index.ts';
-import { openTelemetry, prometheus, watchRuntime } from '../../src/observe/metrics/index.ts';
+import { dashboard } from '../../src/observe/dashboard/dashboard.ts';
+import { openTelemetry } from '../../src/observe/metrics/openTelemetry.ts';
+import { prometheus } from '../../src/observe/metrics/prometheus.ts';
+import { watchRuntime } from '../../src/observe/metrics/watch.ts';
 
 const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 16, dtype: 'f16', blockTokens: 4 });
 const open = (): Promise<KVRuntime> =>

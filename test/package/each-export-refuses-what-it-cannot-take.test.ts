@@ -3,10 +3,11 @@
  * field and remedy, or, for the calls named below, no error at all. An export that is new is in the sweep at once.
  */
 
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { doors as allDoors } from './doors.ts';
 import { inner, parts, takesAnything } from './exportsOfDoors.ts';
 
 const wrongs: readonly unknown[] = [
@@ -20,15 +21,9 @@ const named = (value: unknown): string =>
       ? Object.prototype.toString.call(value)
       : String(value);
 
-interface Manifest {
-  readonly exports: Readonly<Record<string, string | { readonly default: string }>>;
-}
-const manifest = JSON.parse(readFileSync('package.json', 'utf8')) as Manifest;
 const doors: Record<string, Record<string, unknown>> = {};
-for (const [door, target] of Object.entries(manifest.exports)) {
-  if (typeof target === 'string') continue;
-  const file = target.default.replace(/^\.\/dist\/(.*)\.js$/, '../../src/$1.ts');
-  doors[door] = (await import(file)) as Record<string, unknown>;
+for (const { name, file } of allDoors()) {
+  doors[name] = (await import(`../../${file}`)) as Record<string, unknown>;
 }
 
 // a text may be a path for a call: what it makes lies in a folder of its own

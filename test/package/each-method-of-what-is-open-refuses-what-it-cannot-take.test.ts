@@ -4,9 +4,12 @@
  */
 
 import { expect, it } from 'vitest';
-import { watchRuntime } from '../../src/observe/metrics/index.ts';
-import { CachePicture, publishKVEvents, subscribeKVEvents } from '../../src/serve/gateway/events/index.ts';
-import { HandoffReceiver, HandoffSender } from '../../src/serve/handoff/index.ts';
+import { watchRuntime } from '../../src/observe/metrics/watch.ts';
+import { CachePicture } from '../../src/serve/gateway/events/cachePicture.ts';
+import { publishKVEvents } from '../../src/serve/gateway/events/publisher.ts';
+import { subscribeKVEvents } from '../../src/serve/gateway/events/subscriber.ts';
+import { HandoffReceiver } from '../../src/serve/handoff/receiver.ts';
+import { HandoffSender } from '../../src/serve/handoff/sender.ts';
 import { openHostRuntime, prompt } from '../embed/liveRuntime.ts';
 
 const wrong: readonly unknown[] = [undefined, null, NaN, -1, 'x', {}, [], 5n, Symbol('s'), new Map(), true];

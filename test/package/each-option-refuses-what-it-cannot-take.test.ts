@@ -1,5 +1,5 @@
 /**
- * Options of the doors beside the main one and `tierkv/runtime`: a name that is unknown is refused with the nearest, or with
+ * Options of the doors beside the main one: a name that is unknown is refused with the nearest, or with
  * all; and every known name, which the error itself lists, refuses values of the wrong kind or takes them, and never ends
  * in an error that has no code, field and remedy.
  */
@@ -10,21 +10,26 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openInBrowser } from '../../src/adapters/browser/index.ts';
 import type { KVRuntime } from '../../src/index.ts';
-import { dashboard, followedLogDashboard, logDashboard } from '../../src/observe/dashboard/index.ts';
-import { explainSimulation } from '../../src/observe/explain/index.ts';
-import {
-  openTelemetry,
-  prometheus,
-  type RuntimeWatch,
-  watchRuntime,
-} from '../../src/observe/metrics/index.ts';
-import * as evolve from '../../src/policy/evolve/index.ts';
-import { publishKVEvents, subscribeKVEvents } from '../../src/serve/gateway/events/index.ts';
-import { Gateway } from '../../src/serve/gateway/index.ts';
-import { HandoffReceiver, HandoffSender } from '../../src/serve/handoff/index.ts';
-import { type DeploymentSpec, simulate } from '../../src/sim/build/index.ts';
-import * as sim from '../../src/sim/index.ts';
-import { plan } from '../../src/studies/plan/index.ts';
+import { WorkerPool } from '../../src/io/workerPool.ts';
+import { dashboard, followedLogDashboard, logDashboard } from '../../src/observe/dashboard/dashboard.ts';
+import { explainSimulation } from '../../src/observe/explain/explainSimulation.ts';
+import { openTelemetry } from '../../src/observe/metrics/openTelemetry.ts';
+import { prometheus } from '../../src/observe/metrics/prometheus.ts';
+import { type RuntimeWatch, watchRuntime } from '../../src/observe/metrics/watch.ts';
+import { defaultSummary, summarise } from '../../src/policy/evolve/summary.ts';
+import * as policy from '../../src/policy/index.ts';
+import { publishKVEvents } from '../../src/serve/gateway/events/publisher.ts';
+import { subscribeKVEvents } from '../../src/serve/gateway/events/subscriber.ts';
+import { Gateway } from '../../src/serve/gateway/gateway.ts';
+import { HandoffReceiver } from '../../src/serve/handoff/receiver.ts';
+import { HandoffSender } from '../../src/serve/handoff/sender.ts';
+import { simulate } from '../../src/sim/build/simulate.ts';
+import { checkControl } from '../../src/sim/control/plane.ts';
+import type { DeploymentSpec } from '../../src/sim/description/knobs.ts';
+import { wekaSessionRequests } from '../../src/sim/workload/agentSessions.ts';
+import { distributionSpec } from '../../src/sim/workload/presets.ts';
+import * as sim from '../../src/studies/index.ts';
+import { plan } from '../../src/studies/plan/plan.ts';
 import { blocks, layout, openHostRuntime } from '../embed/liveRuntime.ts';
 
 const wrongs: readonly unknown[] = [
@@ -50,7 +55,7 @@ const spec = {
   workload: { preset: 'chatbot', rate: 20, requests: 5 },
 } satisfies DeploymentSpec;
 const noRunner = { run: () => Promise.reject(new Error('unreached')), close: async () => {} };
-const suites = evolve.loadPlan('routing');
+const suites = policy.loadPlan('routing');
 const workload = sim.parseWorkloadSpec(
   'version: "2"\nseed: 1\naggregate_rate: 1\nnum_requests: 1\nclients:\n  - id: a\n    rate_fraction: 1\n    arrival: {process: constant}\n    input_distribution: {type: constant, params: {value: 4}}\n    output_distribution: {type: constant, params: {value: 2}}\n',
   'w.yaml',
@@ -86,16 +91,16 @@ const calls: Readonly<Record<string, Call>> = {
     ),
   'plan options': (more) => plan({ model: 'no-such-model' } as never, { runner: noRunner, ...more } as never),
   'evaluate options': (more) =>
-    evolve.evaluate(evolve.baseline, 'routing', { workers: 1, signal: aborted, ...more }),
+    policy.evaluate(policy.baseline, 'routing', { workers: 1, signal: aborted, ...more }),
   'SimulationEvaluator options': (more) =>
-    new evolve.SimulationEvaluator({ plan: suites, limits: { workers: 1, wallMs: 1 }, ...more }),
-  'WorkerPool limits': (more) => new evolve.WorkerPool({ workers: 1, wallMs: 1, ...more }),
+    new policy.SimulationEvaluator({ plan: suites, limits: { workers: 1, wallMs: 1 }, ...more }),
+  'WorkerPool limits': (more) => new WorkerPool({ workers: 1, wallMs: 1, ...more }),
   'EvaluationService options': (more) =>
-    new evolve.EvaluationService({
+    new policy.EvaluationService({
       evaluator: { objectiveNames: [], caseIds: () => [], evaluate: async () => [] },
       ...more,
     }),
-  'loadPlan changes': (more) => evolve.loadPlan('routing', { ...more }),
+  'loadPlan changes': (more) => policy.loadPlan('routing', { ...more }),
   'Gateway config': (more) =>
     Gateway.open({ backends: [{ id: 'a', url: 'http://127.0.0.1:9' }], port: 0, ...more } as never),
   'publishKVEvents options': (more) => publishKVEvents(kv, { endpoint: 'no endpoint', ...more }),
@@ -112,16 +117,16 @@ const calls: Readonly<Record<string, Call>> = {
     openInBrowser({ layout, model: 'm', secretKey: new Uint8Array(32), ddrBytes: blocks(9), ...more }),
   'parseWorkloadSpec options': (more) => sim.parseWorkloadSpec('', 'w.yaml', { ...more }),
   'generateWorkload limits': (more) => sim.generateWorkload(workload, { maxRequests: 1, ...more }),
-  'distributionSpec options': (more) => sim.distributionSpec({ rate: 1, numRequests: 1, ...more }),
+  'distributionSpec options': (more) => distributionSpec({ rate: 1, numRequests: 1, ...more }),
   'mooncakeRequests options': (more) => first(sim.mooncakeRequests([] as never, 'x', { ...more })),
   'bailianRequests options': (more) => first(sim.bailianRequests([] as never, 'x', { ...more })),
   'textTraceRequests options': (more) => first(sim.textTraceRequests([], { ...more })),
   'wekaRequests options': (more) => first(sim.wekaRequests([] as never, 'x', { ...more })),
-  'wekaSessionRequests options': (more) => first(sim.wekaSessionRequests([], { ...more })),
+  'wekaSessionRequests options': (more) => first(wekaSessionRequests([], { ...more })),
   'lengthFileRequests options': (more) => first(sim.lengthFileRequests([] as never, 'x', { ...more })),
-  'checkControl config': (more) => sim.checkControl({ ...more }),
+  'checkControl config': (more) => checkControl({ ...more }),
   'summarise config': (more) =>
-    evolve.summarise(
+    summarise(
       {
         caseId: 'a',
         policyId: 'b',
@@ -131,7 +136,7 @@ const calls: Readonly<Record<string, Call>> = {
         anomalies: [],
         regrets: [],
       } as never,
-      { ...evolve.defaultSummary, ...more } as never,
+      { ...defaultSummary, ...more } as never,
     ),
 };
 

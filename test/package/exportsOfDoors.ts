@@ -13,44 +13,16 @@ const words = (text: string): readonly string[] => text.trim().split(/\s+/);
 export const parts: readonly Parts[] = [
   {
     reason: 'Runs for each block, token or step, where a check would cost more than the work.',
-    names: words(`
-      boxBytes boxShape contains intersect rowOffsetBytes unitBox unitCount
-      writeBlockRuns writeCopyRuns countRuns digestBytes elementAt keyToHex useRates isOurs
-      squaresOf passArrived planOf tierName tierTitle isHostStore
-      LoadedBlock.is OpenBlock.is SealingBlock.is
-      kvUtilization deadlineUs
-      withAdapterOverhead
-      StreamPool StreamPool.stream
-      byteTokens
-      classOf meetsTargets
-      shown
-      cachedBlocks dueUs written linkName openTelemetryName nameIn
-      emptyItem mismatchedWords patternItem patternKey`),
+    names: words('SlotLedger refused corrupt emptyItem mismatchedWords patternItem patternKey'),
   },
   {
     reason: 'Another export makes it: a user holds one, reads it, or names its type.',
     names: words(`
-      KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable
-      BlockUse LoadedBlock OpenBlock SealingBlock Openings JobCarrier BlockKeys
-      ComputePace LinkPace restoreState saveState
-      CacheAllocation CachePage KVBlockDescriptor BlockMoves CachedMigration LiveDevice
-      SimulationSnapshot RequestTape Instance PromptKeys SimRequest TokenTimes
-      BatchSums Flights LinkModel SharedServer RequestTable ValueCounts
-      Decisions
-      TokenReader TakenColumns TraceLine
-      CacheMeasures RequestMeasures TenantMeasures TierMeasures ValueHistogram SimulationExplainer
-      FaultClock CachePicture`),
+      KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable JobCarrier CacheAllocation CachePage KVBlockDescriptor SimulationSnapshot BatchSums FaultClock TokenReader CachePicture`),
   },
   {
-    reason: 'A value or a helper of the interpreter of policies, which gets what the interpreter made.',
-    names: words(`
-      StarDict StarFloat StarFunction StarList StarRecord StarTuple repr Meter textHash
-      InputTable quoted`),
-  },
-  {
-    reason: 'An error, or a helper that words one: it must never throw another while it is made.',
-    names: words(`
-      TierKVError PolicyError requireElements`),
+    reason: 'An error, which must never throw another while it is made.',
+    names: words('TierKVError PolicyError'),
   },
 ];
 
@@ -64,25 +36,14 @@ const numbers = '-1 1.5 1152921504606847000';
  * for. `all` is for calls that take anything, or nothing.
  */
 export const takesAnything: Readonly<Record<string, string>> = {
-  ...Object.fromEntries(
-    words('tableMemory simulationChoices defaultLimits metricsText settled testSeed').map((name) => [
-      name,
-      'all',
-    ]),
-  ),
+  ...Object.fromEntries(words('simulationChoices testSeed').map((name) => [name, 'all'])),
   // a request's field, of which it says what is wrong
   transferWish: 'all',
-  ...Object.fromEntries(
-    words('checkMigratorOptions openDevice checkControl distributionSpec prometheus').map((name) => [
-      name,
-      optional,
-    ]),
-  ),
+  ...Object.fromEntries(words('prometheus').map((name) => [name, optional])),
   // a classifier of one's own has functions
   HotColdClassifier: `${optional} [object Map] [object Uint8Array] function`,
   ...Object.fromEntries(words('policyId').map((name) => [name, '[object Object]'])),
-  ...Object.fromEntries(words(`formatStepRecords hypervolume`).map((name) => [name, '[object Array]'])),
-  ...Object.fromEntries(words('requireReportTarget LogReader keyOf').map((name) => [name, 'text'])),
+  ...Object.fromEntries(words('hypervolume formatStepRecords').map((name) => [name, '[object Array]'])),
+  ...Object.fromEntries(words('requireReportTarget LogReader addTierName').map((name) => [name, 'text'])),
   ...Object.fromEntries(words('SeededRandom').map((name) => [name, numbers])),
-  GoRandom: 'bigint',
 };

@@ -12,12 +12,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { smallWorkload } from '../cli/evaluate/smallWorkload.ts';
 import { embedOutput } from '../examples/embedOutput.ts';
+import { doors } from './doors.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 /** Compressed: what `npm install` loads, with the doors of pages and all commands. */
 const TARBALL_BYTES_MOST = 3_200_000;
 /** On disk, without the packages that a user adds: all that a user without a GPU needs. */
 const INSTALLED_BYTES_MOST = 10_000_000;
+const doorNames = doors().flatMap(({ name }) => (name === 'tierkv' ? [] : [name.slice('tierkv/'.length)]));
 const scratch = fs.mkdtempSync(join(tmpdir(), 'tierkv-install-'));
 const run = (command: string, args: string[], cwd: string): string =>
   execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
@@ -59,7 +61,7 @@ try {
   console.log(`installed: ${(bytes / 1e6).toFixed(1)} MB`);
   assert.ok(bytes < INSTALLED_BYTES_MOST, `what npm installs has ${bytes} bytes`);
 
-  for (const door of ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute', 'transformers']) {
+  for (const door of doorNames) {
     const names = run(
       process.execPath,
       ['--input-type=module', '-e', `console.log(Object.keys(await import('tierkv/${door}')).length)`],
@@ -84,9 +86,7 @@ try {
   );
   fs.writeFileSync(
     join(user, 'doors.ts'),
-    ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute', 'transformers']
-      .map((door) => `export * as ${door} from 'tierkv/${door}';\n`)
-      .join(''),
+    doorNames.map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),
   );
   const example = fs.readFileSync(join(root, 'examples', 'embed.ts'), 'utf8');
   fs.writeFileSync(join(user, 'embed.ts'), example.replace('../src/index.ts', 'tierkv'));

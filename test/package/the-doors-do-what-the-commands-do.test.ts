@@ -1,5 +1,5 @@
 /**
- * `simulate` of `tierkv/simulate` and `evaluate` of `tierkv/evolve` give what the commands of those names write, from
+ * `simulate` of `tierkv/sim` and `evaluate` of `tierkv/policy` give what the commands of those names write, from
  * typed descriptions and without the command line.
  */
 
@@ -8,9 +8,12 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { evaluate, openPolicy, preset } from '../../src/policy/evolve/index.ts';
+import { evaluate } from '../../src/policy/evaluate/evaluator.ts';
+import { openPolicy } from '../../src/policy/evaluate/openPolicy.ts';
+import { preset } from '../../src/policy/evolve/bundle/presets.ts';
 import { TierKVError } from '../../src/runtime/errors.ts';
-import { type DeploymentSpec, simulate } from '../../src/sim/build/index.ts';
+import { simulate } from '../../src/sim/build/simulate.ts';
+import type { DeploymentSpec } from '../../src/sim/description/knobs.ts';
 import { main } from '../command.ts';
 
 const root = join(import.meta.dirname, '..', '..');

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { Report } from '../../src/observe/report/index.ts';
+import type { Report } from '../../src/observe/report/model.ts';
 import { benched } from './results.ts';
 
 const links = [

@@ -2,7 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 import { requireReport } from '../../src/observe/report/checkReport.ts';
-import { type Report, reportPage } from '../../src/observe/report/index.ts';
+import type { Report } from '../../src/observe/report/model.ts';
+import { reportPage } from '../../src/observe/report/page.ts';
 import { TierKVError } from '../../src/runtime/errors.ts';
 import {
   benched,

@@ -9,8 +9,8 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Report, requireReportTarget, writeReport } from '../../src/observe/report/index.ts';
-import { reportBytesMost } from '../../src/observe/report/writeReport.ts';
+import type { Report } from '../../src/observe/report/model.ts';
+import { reportBytesMost, requireReportTarget, writeReport } from '../../src/observe/report/writeReport.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from '../browser/browser.ts';
 import {
   benched,

@@ -3,7 +3,7 @@
 import { join } from 'node:path';
 import { benchReport } from '../../src/observe/report/benchReport.ts';
 import { evaluationReport } from '../../src/observe/report/evaluationReport.ts';
-import type { Report } from '../../src/observe/report/index.ts';
+import type { Report } from '../../src/observe/report/model.ts';
 import { parityReport } from '../../src/observe/report/parityReport.ts';
 import { planReport } from '../../src/observe/report/planReport.ts';
 import { replayReport } from '../../src/observe/report/replayReport.ts';
@@ -22,7 +22,7 @@ import type { DeploymentSpec } from '../../src/sim/description/knobs.ts';
 import { fromFields } from '../../src/sim/description/readers.ts';
 import { clusterMetrics } from '../../src/sim/report/metricsOutput.ts';
 import type { ServedRequest } from '../../src/studies/parity/traffic.ts';
-import type { PlanAnswer, PlanOption } from '../../src/studies/plan/index.ts';
+import type { PlanAnswer, PlanOption } from '../../src/studies/plan/plan.ts';
 import { checkQuestion } from '../../src/studies/plan/question.ts';
 import { figureNames } from '../../src/studies/plan/targets.ts';
 import { runReplay } from '../../src/studies/replay/run.ts';

@@ -4,6 +4,7 @@ import {
   faultAt,
   lineError,
   namedError,
+  nearestName,
   renamed,
   TierKVError,
 } from '../../src/runtime/errors.ts';
@@ -64,4 +65,10 @@ it('facts stay: the code, the path, and what was placed in a file', () => {
     () => 'b',
   );
   expect(told(renamed({ 'd.yaml': 'other.yaml' }, placed)).message).toBe('other.yaml:4: b is 1. Give 2.');
+});
+
+it('a name of one letter is no mistyped other one', () => {
+  expect(nearestName('3', ['1', '2'])).toBeUndefined();
+  expect(nearestName('lri', ['lru', 'fifo'])).toBe('lru');
+  expect(nearestName('1', ['11', '2'])).toBe('11');
 });

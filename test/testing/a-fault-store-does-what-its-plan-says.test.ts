@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Outcome, poolShape, type StoreItem } from '../../src/runtime/index.ts';
+import { Outcome, poolShape } from '../../src/runtime/index.ts';
+import type { StoreItem } from '../../src/runtime/tier/tierStore.ts';
 import {
   FaultClock,
   FaultDevice,

@@ -3,8 +3,8 @@
  * them.
  */
 
-import { tierContract } from '../../src/testing/contract.ts';
 import { FaultPlan, FaultStore, StandInDevice, StandInDisk } from '../../src/testing/faults.ts';
+import { tierContract } from '../../src/testing/tierContract.ts';
 
 const flipBit =
   (store: StandInDevice | StandInDisk) => (slot: number, sizeClass: number, byteIndex: number) => {

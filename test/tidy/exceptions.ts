@@ -3,16 +3,11 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { flagOf, knobs, paths } from '../../src/sim/description/knobs.ts';
+import { doors } from '../package/doors.ts';
 import type { TidyRules } from './tidyScan.ts';
 
-const root = join(import.meta.dirname, '..', '..');
-const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
-  readonly exports: Readonly<Record<string, string | { readonly default: string }>>;
-};
 /** What users import from. */
-const packageDoors = Object.values(exports).flatMap((door) =>
-  typeof door === 'string' ? [] : [door.default.replace('./dist/', 'src/').replace(/js$/, 'ts')],
-);
+const packageDoors = doors().flatMap(({ file, page }) => (page === undefined ? [file] : [file, page]));
 
 /** Where all tiers may be named. */
 const everyTier = [

@@ -4,18 +4,14 @@
  */
 
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { doors } from '../../test/package/doors.ts';
 
 const here = import.meta.dirname;
 const root = resolve(here, '../..');
-const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
-  readonly exports: Readonly<Record<string, string | { readonly types: string }>>;
-};
-const entryPoints = Object.values(manifest.exports).flatMap((door) =>
-  typeof door === 'string' ? [] : [join(root, door.types.replace('./dist/', 'src/').replace('.d.ts', '.ts'))],
-);
+const entryPoints = doors().map(({ file }) => join(root, file));
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-reference-'));
 try {

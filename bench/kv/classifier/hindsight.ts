@@ -8,8 +8,9 @@
  * Moments so late that the horizon passes the end of the load are left out, and so is the first minute.
  */
 
-import { BlockUse, useRates } from '../../../src/runtime/index.ts';
-import { HotColdClassifier, type Temperature, temperatures } from '../../../src/views/index.ts';
+import { temperatures } from '../../../src/embed/hotColdClassifier.ts';
+import { BlockUse, useRates } from '../../../src/runtime/tables/contentTable.ts';
+import { HotColdClassifier, type Temperature } from '../../../src/views/index.ts';
 
 /** Blocks that are used at one moment; times never fall. */
 export interface Use {

@@ -5,7 +5,7 @@
  *     node bench/kv/classifier/lifeOfABlock.ts
  */
 
-import { BlockUse, useRates } from '../../../src/runtime/index.ts';
+import { BlockUse, useRates } from '../../../src/runtime/tables/contentTable.ts';
 import { HotColdClassifier } from '../../../src/views/index.ts';
 
 const use = new BlockUse(useRates());

@@ -1,6 +1,6 @@
 /**
  * Prefill and decode in two servers: what this server does with `kv_transfer_params`. All of the protocol is in
- * `tierkv/handoff`; here a role says which legs of a request are taken.
+ * `tierkv/serve`; here a role says which legs of a request are taken.
  *
  *     prefill leg   offered -> submitted -> answered with a reference, early or when it is computed
  *     decode leg    the reference's blocks are fetched -> submitted: what did not come is computed
@@ -13,7 +13,7 @@ import {
   type TransferParams,
   transferAnswer,
   transferWish,
-} from '../../../src/serve/handoff/index.ts'; // in your project: 'tierkv/handoff'
+} from '../../../src/serve/index.ts'; // in your project: 'tierkv/serve'
 import type { Answer, Engine } from '../engine/index.ts';
 import { ApiError } from './apiError.ts';
 

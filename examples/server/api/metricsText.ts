@@ -1,6 +1,6 @@
-/** The metrics of the server for Prometheus: what `tierkv/metrics` has of its runtime, under the model's name. */
+/** The metrics of the server for Prometheus: what `tierkv/observe` has of its runtime, under the model's name. */
 
-import { prometheus, watchRuntime } from '../../../src/observe/metrics/index.ts'; // in your project: 'tierkv/metrics'
+import { prometheus, watchRuntime } from '../../../src/observe/index.ts'; // in your project: 'tierkv/observe'
 import type { Engine } from '../engine/index.ts';
 
 /** A page of the metrics: called at each scrape. */

@@ -1,12 +1,12 @@
 /**
  * What belongs to the operator of the server, at a port of its own that tenants are not told of: metrics, the dashboard, and
- * what became of hand-offs. They name tenants and prompts' sizes. The rule of `tierkv/dashboard` says who may read them: this
+ * what became of hand-offs. They name tenants and prompts' sizes. The rule of `tierkv/observe` says who may read them: this
  * machine, and no proxy on it, or a client with the token.
  */
 
 import fastify, { type FastifyInstance } from 'fastify';
-import { type Dashboard, dashboard } from '../../../src/observe/dashboard/index.ts'; // in your project: 'tierkv/dashboard'
 import { OperatorAccess } from '../../../src/observe/dashboard/operatorAccess.ts';
+import { type Dashboard, dashboard } from '../../../src/observe/index.ts'; // in your project: 'tierkv/observe'
 import type { Engine } from '../engine/index.ts';
 import { ApiError } from './apiError.ts';
 import type { Handoffs } from './handoffs.ts';

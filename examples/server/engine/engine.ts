@@ -12,7 +12,7 @@ import {
   type SampledToken,
   TierKVError,
 } from '../../../src/index.ts';
-import { watchRuntime } from '../../../src/observe/metrics/index.ts'; // in your project: 'tierkv/metrics'
+import { watchRuntime } from '../../../src/observe/index.ts'; // in your project: 'tierkv/observe'
 import { Answer, type AnswerFailure, type FinishReason, type GenerationRequest } from './answer.ts';
 import { type Checkpoint, identified, openCheckpoint } from './checkpoint/index.ts';
 import { EngineCounters } from './engineCounters.ts';

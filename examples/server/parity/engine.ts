@@ -10,9 +10,8 @@
 
 import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { kvLayout } from '../../../src/index.ts';
+import { kvLayout, Outcome } from '../../../src/index.ts';
 import { configError } from '../../../src/runtime/errors.ts';
-import { Outcome } from '../../../src/runtime/index.ts';
 import { fitLinear } from '../../../src/sim/latency/fit/linearFit.ts';
 import { Linear } from '../../../src/sim/latency/linear.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';

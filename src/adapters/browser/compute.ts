@@ -1,3 +1,3 @@
-/** Kernels over paged blocks in a page or a worker: `tierkv/compute`, on the device that `tierkv/browser` shares. */
+/** The door `tierkv/compute` in a page or a worker: kernels over paged blocks, on the device that `tierkv/browser` shares. */
 
 export * from '../../compute/index.ts';

@@ -1,7 +1,7 @@
 /**
- * The runtime in a page or a worker: the same `KVRuntime` over the device that an engine has there, host memory in
- * ArrayBuffers, and files in the origin's private file system (in a dedicated worker). Options are the ones of Node but
- * `remote`, `log`, `adapter` and `wait`. docs/guide/browser.md has all.
+ * The door `tierkv/browser`: the same `KVRuntime` in a page or a worker, over the device that an engine has there, host memory
+ * in ArrayBuffers, and files in the origin's private file system. Options that need Node are refused: `remote`, `log`,
+ * `adapter`, `wait`. docs/guide/browser.md has all.
  *
  *     const kv = await openInBrowser({ layout, model, secretKey, device, hbmBytes, ddrBytes, nvme: { dir: 'kv', bytes } });
  */
@@ -15,17 +15,17 @@ import { checkInputs, oneOf } from '../../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../../backends/webgpu/device.ts';
 export type { BeginOptions, RetentionHint } from '../../embed/begin.ts';
-export type { BlockExtra } from '../../embed/blockBook.ts';
 export type { DeviceBlockTable, StepEnd } from '../../embed/context.ts';
 export type { EntryEnd, StepEntry } from '../../embed/grow.ts';
-export { KVRuntime, type LookupOptions, type OpenUnit, type PrefetchOptions } from '../../embed/kvRuntime.ts';
+export { KVRuntime } from '../../embed/kvRuntime.ts';
 export type { RuntimeMetrics } from '../../embed/metrics.ts';
-export type { BlockUseEvent, CacheEvent, EventOptions } from '../../embed/observability.ts';
+export type { BlockUseEvent, CacheEvent } from '../../embed/observability.ts';
 export type { KVSequence, PrefillPart } from '../../embed/sequenceState.ts';
-export { type ErrorCode, type ErrorFacts, TierKVError } from '../../runtime/errors.ts';
+export { type ErrorCode, TierKVError } from '../../runtime/errors.ts';
 export { type KVLayout, kvLayout } from '../../runtime/geometry/layout.ts';
 export type { KeyElements, RequestExtra, RequestExtras } from '../../runtime/keys/keyChain.ts';
 
+/** What `openInBrowser` takes: the options of `KVRuntime.open` that a page can have. */
 export interface BrowserRuntimeConfig extends Omit<KVRuntimeConfig, 'adapter' | 'wait' | 'remote' | 'log'> {
   /**
    * Behaviour where the files cannot be had: another tab has them, the window is private, storage is full. `fail`: the
@@ -50,7 +50,10 @@ function isOfFiles(error: unknown): boolean {
   return (code === 'TKV_LOCKED' || code === 'TKV_IO') && /^(nvme|dir)/.test(field);
 }
 
-/** @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files, TKV_CONFIG for options of Node */
+/**
+ * Opens a runtime in a page or a worker.
+ * @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files, TKV_CONFIG for options of Node
+ */
 export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRuntime> {
   checkInputs({ config }, { config: is.object() });
   for (const [name, why] of Object.entries(ofNode)) {

@@ -1,5 +1,5 @@
 /**
- * transformers.js in a page or a worker: `tierkv/browser/transformers`. What differs from `tierkv/transformers` is where
+ * The door `tierkv/transformers` in a page or a worker. What differs from Node is where
  * weights and runtime come from: addresses, and `openInBrowser`. With `hbmBytes`, a session on WebGPU shares its device, and
  * keys and values go between its buffers and the blocks by kernels.
  */
@@ -8,32 +8,13 @@ import { configError } from '../../runtime/errors.ts';
 import { requireObject } from '../../runtime/options.ts';
 import { type CachedModel, cachedModel, type PrefixCacheOptions } from '../transformers/cachedModel.ts';
 import { type DecoderModel, engineDevice } from '../transformers/engine.ts';
-import { type BrowserRuntimeConfig, openInBrowser } from './index.ts';
+import { openInBrowser } from './index.ts';
 
-export { type ErrorCode, type ErrorFacts, TierKVError } from '../../runtime/errors.ts';
-export type {
-  DecoderModel,
-  EngineCache,
-  EngineModule,
-  EngineTensor,
-} from '../transformers/engine.ts';
+export type { CachedModel, PrefixCacheOptions } from '../transformers/cachedModel.ts';
+export type { DecoderModel } from '../transformers/engine.ts';
 export { layoutOf } from '../transformers/modelShape.ts';
-export type {
-  PrefixCounters,
-  PrefixScope,
-  PrefixTurn,
-  RestoredPrefix,
-  SavedPrefix,
-} from '../transformers/prefixCache.ts';
+export type { PrefixCounters, PrefixScope, PrefixTurn } from '../transformers/prefixCache.ts';
 export { PrefixCache } from '../transformers/prefixCache.ts';
-export type { CachedModel };
-
-/** Options as in Node, but for the parts that a page lacks; `weights` are addresses. */
-export interface PagePrefixCacheOptions
-  extends Omit<PrefixCacheOptions, 'adapter' | 'wait' | 'remote' | 'log'> {
-  /** The same choice as for `openInBrowser`. */
-  readonly filesElse?: BrowserRuntimeConfig['filesElse'];
-}
 
 /**
  * Gives a model whose `generate` restores prefixes and saves them. The model itself is left as it is.
@@ -42,7 +23,7 @@ export interface PagePrefixCacheOptions
  */
 export function withPrefixCache<Model extends DecoderModel>(
   model: Model,
-  options: PagePrefixCacheOptions,
+  options: PrefixCacheOptions,
 ): Promise<CachedModel<Model>> {
   requireObject(options, 'options');
   const { filesElse, ...rest } = options;

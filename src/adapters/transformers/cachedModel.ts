@@ -64,6 +64,8 @@ export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   readonly report?: ((turn: PrefixTurn) => void) | undefined;
   /** Receives lines that a person should see. */
   readonly notice?: ((line: string) => void) | undefined;
+  /** In a page alone, as for `openInBrowser`; refused in Node. There `weights` are addresses. */
+  readonly filesElse?: 'fail' | 'without';
 }
 
 const settingNames = optionNames<Required<Omit<OwnRuntime, keyof TierOptions>>>({
@@ -90,7 +92,7 @@ function ownNames(): string[] {
   return [...settingNames, ...tierRows.flatMap((row) => row.optionNames)];
 }
 
-const cacheNames = optionNames<Omit<PrefixCacheOptions, keyof OwnRuntime>>({
+const cacheNames = optionNames<Omit<PrefixCacheOptions, keyof OwnRuntime | 'filesElse'>>({
   tenant: true,
   extras: true,
   weights: true,

@@ -1,19 +1,8 @@
-/** `tierkv/transformers`: prefixes of transformers.js models in the tiers. */
+/** The door `tierkv/transformers`: prefixes of transformers.js models in the tiers. */
 
 import '../../requireNode.ts';
 
-export {
-  type CachedModel,
-  type PrefixCacheOptions,
-  withPrefixCache,
-} from './cachedModel.ts';
-export type { DecoderModel, EngineCache, EngineModule, EngineTensor } from './engine.ts';
+export { type CachedModel, type PrefixCacheOptions, withPrefixCache } from './cachedModel.ts';
+export type { DecoderModel } from './engine.ts';
 export { layoutOf } from './modelShape.ts';
-export {
-  PrefixCache,
-  type PrefixCounters,
-  type PrefixScope,
-  type PrefixTurn,
-  type RestoredPrefix,
-  type SavedPrefix,
-} from './prefixCache.ts';
+export { PrefixCache, type PrefixCounters, type PrefixScope, type PrefixTurn } from './prefixCache.ts';

@@ -55,7 +55,7 @@ export interface PrefixScope {
 export const prefixScopeNames: readonly string[] = optionNames<PrefixScope>({ tenant: true, extras: true });
 
 /** Result of `restore`. */
-export interface RestoredPrefix {
+interface RestoredPrefix {
   /** For `past_key_values` of `generate`; empty where nothing was found. */
   readonly pastKeyValues: EngineCache;
   /** Tokens from the front whose KV it holds: a multiple of the block, and fewer than the prompt has. */
@@ -66,7 +66,7 @@ export interface RestoredPrefix {
   readonly uncached?: string | undefined;
 }
 
-export interface SavedPrefix {
+interface SavedPrefix {
   /** Blocks that were copied. */
   readonly savedBlocks: number;
   /** Blocks of this prefix that can be found now. */

@@ -21,7 +21,7 @@ import {
   loadLibc,
 } from './posix.ts';
 
-export interface ArenaOptions {
+interface ArenaOptions {
   /** Sizes of the chunks in bytes. Each is a buffer of at least that size that starts at a page boundary. */
   readonly chunkBytes: readonly number[];
   /** Whether to populate and lock the pages now; false for scratch memory. Default true. */
@@ -39,7 +39,7 @@ const arenaOptionsNames: readonly string[] = optionNames<ArenaOptions>({
   field: true,
 });
 
-export interface ArenaFacts {
+interface ArenaFacts {
   readonly bytes: number;
   readonly pageAligned: boolean;
   readonly populated: boolean;

@@ -31,7 +31,7 @@ import {
 import { HostArena } from './hostArena.ts';
 import { hostDigest } from './hostDigest.ts';
 
-export interface MemoryStoreOptions {
+interface MemoryStoreOptions {
   /** Whether each read is compared with the item's digest. Default false. */
   readonly verifyReads?: boolean;
   /** Whether what arrives is compared with the item's digest: for the top tier. Default false. */

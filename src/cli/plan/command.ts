@@ -6,7 +6,7 @@ import { startProgressBar } from '../../io/printing/progress.ts';
 import { configError, renamed, TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
-import type { PlanQuestion } from '../../studies/plan/index.ts';
+import type { PlanQuestion } from '../../studies/plan/question.ts';
 import { numberWithin } from '../flags.ts';
 import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';

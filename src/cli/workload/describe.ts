@@ -1,7 +1,14 @@
 /** Output of `tierkv workload describe`: one table of lengths and arrivals, one of senders. */
 
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
-import { formatCount, formatSeconds, formatShare, printable, renderTable } from '../../io/printing/text.ts';
+import {
+  formatCount,
+  formatCounted,
+  formatSeconds,
+  formatShare,
+  printable,
+  renderTable,
+} from '../../io/printing/text.ts';
 import type { OpenedWorkload } from '../../sim/build/openWorkload.ts';
 import type {
   Distribution,
@@ -25,7 +32,7 @@ export function takenText(source: string, { format, taken }: OpenedWorkload): st
   const left = columns.leftOver.length === 0 ? 'nothing' : columns.leftOver.join(', ');
   const notes = columns.notes.map((note) => `; ${note}`).join('');
   return printable(
-    `read ${source} as ${format}: ${formatCount(rows)} requests over ${formatSeconds((lastUs - firstUs) / 1e6)}` +
+    `read ${source} as ${format}: ${formatCounted(rows, 'requests')} over ${formatSeconds((lastUs - firstUs) / 1e6)}` +
       `${first}; columns ${columns.columns.join(', ')}; times: ${columns.times}${notes}; left over: ${left}`,
   );
 }

@@ -14,7 +14,7 @@ import {
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
 import { tierLinks } from '../../runtime/tier/tier.ts';
-import { watchRuntime } from '../metrics/index.ts';
+import { watchRuntime } from '../metrics/watch.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
@@ -119,7 +119,7 @@ export async function logDashboard(
   };
 }
 
-export interface FollowOptions extends DashboardOptions {
+interface FollowOptions extends DashboardOptions {
   /** Told once, when no more is taken: with the error of a log that is damaged, without one at its end. */
   readonly onEnd?: ((error?: unknown) => void) | undefined;
 }
@@ -229,7 +229,7 @@ function handled(
 
 // A server of its own.
 
-export interface ListenOptions {
+interface ListenOptions {
   readonly host: string;
   readonly port: number;
 }

@@ -6,14 +6,9 @@
  */
 
 import { tierName } from '../../runtime/index.ts';
+import type { BlockNews, CacheMeasures, SequenceStory } from '../metrics/cacheMeasures.ts';
 import type { ValueHistogram } from '../metrics/histogram.ts';
-import type {
-  BlockNews,
-  CacheMeasures,
-  RequestMeasures,
-  RequestMoments,
-  SequenceStory,
-} from '../metrics/index.ts';
+import type { RequestMeasures, RequestMoments } from '../metrics/requestMeasures.ts';
 
 /** Seconds without a use: below the first a block is hot, below the second warm, else cold. */
 const temperatureSeconds: readonly [hot: number, warm: number] = [10, 60];
@@ -25,7 +20,7 @@ const NEWS_MOST = 16;
 /** Tenants that a tier shows by name. */
 const TENANTS_SHOWN = 8;
 
-export interface FrameTier {
+interface FrameTier {
   readonly capacity: number;
   readonly resident: number;
   readonly held: number;
@@ -44,7 +39,7 @@ export interface FrameTier {
   readonly gaps: readonly number[];
 }
 
-export interface FrameLink {
+interface FrameLink {
   readonly from: number;
   readonly to: number;
   readonly bytes: number;
@@ -52,7 +47,7 @@ export interface FrameLink {
   readonly inFlight: number;
 }
 
-export interface FrameRequest {
+interface FrameRequest {
   readonly id: string;
   readonly tenant: string;
   /** When it came in, in seconds. */
@@ -68,7 +63,7 @@ export interface FrameRequest {
   readonly how: string;
 }
 
-export interface FrameBlock {
+interface FrameBlock {
   readonly at: number;
   readonly tier: number;
   readonly key: string;

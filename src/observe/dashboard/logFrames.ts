@@ -8,7 +8,7 @@ import * as is from '../../runtime/kinds.ts';
 import { LogReader } from '../../runtime/log/decisionLog.ts';
 import { LogReplayer } from '../../runtime/log/replayer.ts';
 import { checkInputs } from '../../runtime/options.ts';
-import { CacheMeasures } from '../metrics/index.ts';
+import { CacheMeasures } from '../metrics/cacheMeasures.ts';
 import { type DashboardFrame, type DashboardHead, FrameHistory, FrameMaker, headOf } from './frames.ts';
 
 /** Frames of a whole log: between half of them and all. */

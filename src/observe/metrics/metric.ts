@@ -38,7 +38,7 @@ export interface MetricSample {
   readonly value: number | ValueHistogram;
 }
 
-export type MetricKind = 'counter' | 'gauge' | 'histogram';
+type MetricKind = 'counter' | 'gauge' | 'histogram';
 
 /** @typeParam Of what it is read of */
 export interface Metric<Of = Watched> {

@@ -23,13 +23,13 @@ export interface Figure {
   readonly note?: string;
 }
 
-export interface TextSection {
+interface TextSection {
   readonly kind: 'text';
   readonly title: string;
   readonly paragraphs: readonly string[];
 }
 
-export interface ReportColumn {
+interface ReportColumn {
   readonly title: string;
   /** Unit of the column's numbers; a column without one holds text. */
   readonly unit?: Unit;

@@ -5,7 +5,7 @@
 
 import type { KVManager } from '../../runtime/index.ts';
 import type { ReplayedRequest } from '../../studies/replay/options.ts';
-import { CacheMeasures } from '../metrics/index.ts';
+import { CacheMeasures } from '../metrics/cacheMeasures.ts';
 import { type TimelineLane, type TimelineRequest, type TimelineSection, tierTitle } from './model.ts';
 import { TimeBins } from './timeBins.ts';
 

@@ -45,7 +45,7 @@ import { CaseCache, programHash } from './caseCache.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
 import type { CaseTask, ExplainOptions, Explanation, PlannedCase, TaskResult } from './runCase.ts';
 
-export interface EvaluatorOptions {
+interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
   readonly limits: PoolLimits;
   /** Runner of the cases. Default: threads of this process. */
@@ -409,7 +409,7 @@ const evaluateOptionNames = optionNames<EvaluateOptions>({
 });
 
 /** Two minutes and 4 GiB for a simulation, and a thread for each core. */
-export function defaultLimits(): PoolLimits {
+function defaultLimits(): PoolLimits {
   return { workers: os.availableParallelism(), wallMs: 120_000, heapMiB: 4096 };
 }
 

@@ -270,7 +270,7 @@ const planFields = fields({
   workloads: listOf(anyText, 'paths of specifications'),
   latencyModels: v.optional(listOf(oneName(latencyBackends), 'models of time')),
   /** A description, which `fromFields` reads. */
-  deployment: v.optional(anyNames<unknown>('Describe it as simulate of tierkv/simulate takes it.')),
+  deployment: v.optional(anyNames<unknown>('Describe it as simulate of tierkv/sim takes it.')),
   args: v.optional(listOf(anyText, 'arguments of simulate')),
   suites: v.optional(
     fields({
@@ -396,11 +396,7 @@ function deploymentIn({ deployment, args }: PlanFields, base: Deployment, folder
   if (deployment === undefined) return args === undefined ? base : fromArguments(args);
   if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');
   if (typeof deployment !== 'object' || deployment === null || Array.isArray(deployment)) {
-    throw configError(
-      'deployment',
-      'must be an object',
-      'Describe it as simulate of tierkv/simulate takes it.',
-    );
+    throw configError('deployment', 'must be an object', 'Describe it as simulate of tierkv/sim takes it.');
   }
   return seenFrom(folder, fromFields(deployment, 'deployment.'));
 }

@@ -112,7 +112,7 @@ function failureText({ kind, message, line }: EvaluationError): string {
 // Candidates as frameworks send them: a whole bundle, or a text for each slot on top of a base bundle. A text
 // that begins with a brace is the JSON of a policy, any other one a Starlark program.
 
-export type Texts = Readonly<Record<string, string>>;
+type Texts = Readonly<Record<string, string>>;
 
 /** @throws TKV_CONFIG with the field at fault */
 function bundleOfTexts(texts: Texts, base: PolicyBundle): PolicyBundle {
@@ -199,7 +199,7 @@ function bundleOf(json: unknown, originals: Texts): PolicyBundle {
 // Requests of the wire, checked field by field.
 
 /** A number, a text, or null, by which a client finds the request of an answer. */
-export type RequestId = number | string | null;
+type RequestId = number | string | null;
 
 /** Methods, each with the names of its parameters. */
 const methods = {
@@ -294,7 +294,7 @@ function slotsOf(value: unknown): readonly PolicySlot[] {
 //
 // Methods: `evaluate`, `validate`, `describe`, `baseline`, `cancel`, `status`. `shutdown` is the transport's.
 
-export type Response =
+type Response =
   | { readonly id: RequestId; readonly result: unknown }
   | { readonly id: RequestId; readonly error: { readonly code: string; readonly message: string } };
 

@@ -482,7 +482,7 @@ export const summaryStrategies = [
   'counterfactual',
   'pattern_mining',
 ] as const;
-export type SummaryStrategy = (typeof summaryStrategies)[number];
+type SummaryStrategy = (typeof summaryStrategies)[number];
 
 export interface SummaryConfig {
   readonly strategy: SummaryStrategy;

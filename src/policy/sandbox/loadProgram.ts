@@ -9,7 +9,7 @@ import { StarlarkPolicy } from './starlark/starlarkPolicy.ts';
 import { WasmPolicy } from './wasm/wasmPolicy.ts';
 
 /**
- * Reads a program. Asynchronous because the engine of JavaScript policies is loaded when one is there.
+ * Checks a policy program and makes it ready to run. Asynchronous because the engine of JavaScript policies is loaded when one is there.
  *
  * @param source text of the program; of a WASM module its bytes in base64
  * @throws PolicyError compile, contract

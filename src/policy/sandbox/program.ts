@@ -143,7 +143,7 @@ export class Meter {
  * - `frozen_region_edited`: text outside the region that a search may edit has changed.
  * - `infrastructure_timeout`: the machine was too slow. It says nothing about the policy.
  */
-export const policyErrorKinds = [
+const policyErrorKinds = [
   'compile',
   'contract',
   'step_limit',
@@ -154,7 +154,7 @@ export const policyErrorKinds = [
   'infrastructure_timeout',
 ] as const;
 
-export type PolicyErrorKind = (typeof policyErrorKinds)[number];
+type PolicyErrorKind = (typeof policyErrorKinds)[number];
 
 export interface PolicyErrorFacts extends ErrorFacts {
   /** Request whose decision was asked for. */
@@ -312,7 +312,7 @@ export interface InputShape {
  * - `numbers`: a number that is not NaN for each record of the input `of`.
  * - `choice`: one of `names`; those in `withAmount` come with a number that is not NaN.
  */
-export type DecisionShape =
+type DecisionShape =
   | { readonly kind: 'none' }
   | { readonly kind: 'number' }
   | { readonly kind: 'index'; readonly of: string }

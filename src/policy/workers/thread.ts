@@ -12,7 +12,7 @@ import { Binder, type CaseTask, runTask, type TaskResult } from '../evaluate/run
 import type { EvaluationError } from '../evolve/fitness/evaluation.ts';
 import { PolicyError } from '../sandbox/program.ts';
 
-export type CaseAnswer = { readonly result: TaskResult } | { readonly error: EvaluationError };
+type CaseAnswer = { readonly result: TaskResult } | { readonly error: EvaluationError };
 
 /** Tasks of a thread, and its answers, by kind. */
 export interface Tasks extends PointTasks, TrialTasks {

@@ -32,7 +32,7 @@ import { isSteady, planRunning, planSteady, sealPlanned } from './running.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
 
 /** Result of a step. Every request that samples in it has one token more. */
-export interface StepResult {
+interface StepResult {
   /** Ids of requests that hit a stop condition with the token they sampled. Default: none. */
   readonly stopped?: readonly string[];
 }

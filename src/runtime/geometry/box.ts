@@ -212,7 +212,6 @@ export const Granularity = { BLOCK: 0, TOKEN: 1, HEAD: 2, LAYER: 3 } as const;
 export type Granularity = (typeof Granularity)[keyof typeof Granularity];
 
 export const granularityNames = ['block', 'token', 'head', 'layer'] as const;
-export type GranularityName = (typeof granularityNames)[number];
 
 /** The units of one granularity: which layers and heads they cover. */
 export interface UnitConfig {
@@ -257,7 +256,7 @@ export interface UnitSpec {
 }
 
 /** One unit's part of a covered box. */
-export interface CoveringUnit {
+interface CoveringUnit {
   /** Number of the unit in its sequence. */
   readonly unit: number;
   readonly box: KVBox;

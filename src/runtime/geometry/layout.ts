@@ -18,7 +18,7 @@ import * as is from '../kinds.ts';
 import { checkInputs, type Kinds, type OptionTable, optionTable } from '../options.ts';
 
 /** Bytes of one element. Formats of equal width but other meaning are different types. */
-export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
+const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
 /** Element type of K and V. */
 export type KVDtype = keyof typeof dtypeBytes;
 
@@ -264,7 +264,7 @@ function requireWasteShare(share: number, field: string): number {
   throw configError(field, `is ${described(share)}, outside [0.0001, 1)`, 'Set it to a share such as 0.03.');
 }
 
-export interface PageSize {
+interface PageSize {
   readonly pageBytes: number;
   /** Slots of each size that one page holds. */
   readonly slotsPerPage: readonly number[];

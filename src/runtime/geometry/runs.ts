@@ -16,7 +16,7 @@ import { boxBytes, contains, type KVBox, rowOffsetBytes } from './box.ts';
 import type { KVLayout } from './layout.ts';
 
 /** Float64Array for containers of 2 GiB and more; every block fits either. */
-export type RunArray = Int32Array | Float64Array;
+type RunArray = Int32Array | Float64Array;
 
 /** Values that `writeRuns` stores for each run: offset and length in bytes. */
 const valuesPerRun = 2;

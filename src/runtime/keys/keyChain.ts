@@ -529,7 +529,7 @@ export interface KeySource {
 // namespace and `idOf` gives them back, and well mixed, so an index may take any word as its hash. It is
 // cheap and no protection against an adversary: the runtime's keys are those of `KeyChain`.
 
-export interface ExternalNamespace {
+interface ExternalNamespace {
   readonly tenant: string | Uint8Array;
   readonly epoch: number;
 }

@@ -27,7 +27,7 @@ import { parseSchedulerInput, type RecordedSchedulerInput, SchedulerLog } from '
 
 const PIECE_CHARACTERS = 1 << 16;
 
-export interface LogOutput {
+interface LogOutput {
   /** Takes the next piece of the log's text. Absent: no log is made. */
   readonly log?: (text: string) => void;
   /** Takes the decisions alone, without checks: equal for runs that decide alike. */

@@ -20,7 +20,7 @@ import { LogReader, type RecordedInput } from './decisionLog.ts';
 import { type DecisionSink, InputOp } from './decisionSink.ts';
 import type { RecordedSchedulerInput } from './schedulerLog.ts';
 
-export interface ReplayListener {
+interface ReplayListener {
   /** A sequence that asked for `blocks` blocks was opened. */
   opened?(sequence: Sequence, blocks: number): void;
 }

@@ -312,7 +312,7 @@ export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
  *   full      the tier has no room for it, or no job is to be had
  *   kept      a quota or a hint keeps it in a faster tier, and no caller asked for the move
  */
-export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full', 'kept'] as const;
+const moveAnswers = ['started', 'there', 'pending', 'absent', 'full', 'kept'] as const;
 export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**

@@ -126,7 +126,7 @@ const managerConfig = optionTable(
   'TKV_CONFIG',
 );
 
-export interface ResolvedTier {
+interface ResolvedTier {
   readonly tier: Tier;
   readonly shape: PoolShape;
   readonly capacityBytes: number;

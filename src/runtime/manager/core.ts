@@ -583,7 +583,7 @@ export interface ManagerListener {
   removed?(position: number, key: Uint32Array): void;
 }
 
-export interface StoredBlock {
+interface StoredBlock {
   /** Four words. */
   readonly key: Uint32Array;
   /** Key of the block before it; zeros for the first of a chain, undefined where it is not known. */

@@ -3,6 +3,7 @@
  * read. At least one test moves each counter.
  */
 
+/** Counts of a manager since its start, in blocks unless a name says bytes. */
 export class Counters {
   /** Matched blocks of opened sequences, by the tier in which they lay or were to arrive. */
   readonly hits: Float64Array;

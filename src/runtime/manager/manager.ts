@@ -74,7 +74,7 @@ import {
 } from './sequence.ts';
 import { visitCore } from './state.ts';
 
-export interface Eviction {
+interface Eviction {
   readonly evicted: number;
   /** Sequences that hold blocks of the tier, when fewer were evicted than asked for. */
   readonly blockers: readonly SequenceId[];

@@ -8,7 +8,6 @@
  *     FAILED <-------- LOADING <--load-- MATCHED (pinned in a lower tier, or on its way there)
  */
 
-import { type CodeName, codeNames } from '../codes.ts';
 import { described, TierKVError } from '../errors.ts';
 import type { Retention, Visit } from '../eviction/evictionPolicy.ts';
 
@@ -28,7 +27,6 @@ export const Entry = {
   FAILED: 7,
 } as const;
 export type Entry = (typeof Entry)[keyof typeof Entry];
-export const entryNames: readonly CodeName<typeof Entry>[] = codeNames(Entry);
 
 /** A sequence of a manager: the blocks that it holds, in order. */
 export class Sequence {

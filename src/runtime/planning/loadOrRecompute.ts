@@ -44,7 +44,7 @@ export interface PrefixLeft {
   readonly computedTokens: number;
 }
 
-export interface LoadPlan {
+interface LoadPlan {
   /** Blocks from the front that are computed. */
   readonly compute: number;
   /** Blocks from the back that are loaded. */
@@ -56,7 +56,7 @@ export interface LoadPlan {
 }
 
 /**
- * The division with the earliest end; among equals, the one that computes least.
+ * Divides a prefix between loading and computing: the division with the earliest end; among equals, the one that computes least.
  * @throws TKV_CONFIG naming the estimate that is out of range
  */
 export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {

@@ -74,7 +74,7 @@ export function issuedJobs(transfers: readonly Transfer[]): IssuedJobs {
 //        +----------complete--- carrier <--onEnd
 
 /** The part of a manager that the carrier needs. */
-export interface JobSource extends IssuedJobs {
+interface JobSource extends IssuedJobs {
   complete(job: JobId, outcome: Outcome, nowUs: number, digestLo?: number, digestHi?: number): void;
 }
 

@@ -105,4 +105,3 @@ export const Outcome = { LOADED: 0, MISSING: 1, CORRUPT: 2, TIMED_OUT: 3, REFUSE
 export type Outcome = (typeof Outcome)[keyof typeof Outcome];
 
 export const outcomeNames: readonly CodeName<typeof Outcome>[] = codeNames(Outcome);
-export type OutcomeName = CodeName<typeof Outcome>;

@@ -1,6 +1,6 @@
 /**
  * The contract of whatever holds the bytes of one tier. A store executes and decides nothing: it is told
- * places and does as told. `tierContract` in `tierkv/testing/contract` is this text as tests.
+ * places and does as told. `tierContract` in `tierkv/testing` is this text as tests.
  *
  * - A place is (slot, generation). The store remembers the generation whose bytes lie in each slot. A request
  *   that names an older generation than the slot holds is `refused` as stale, and changes nothing. A read

@@ -6,7 +6,7 @@ import { runningClock } from '../../backends/runningClock.ts';
 import { configError } from '../../runtime/errors.ts';
 import { oneOf } from '../../runtime/options.ts';
 import type { CacheBook } from './blockNews.ts';
-import type { KVEventSubscription } from './events/index.ts';
+import type { KVEventSubscription } from './events/subscriber.ts';
 import type { ReportRecord, RoutableWhy } from './records.ts';
 import { type BackendMetrics, METRICS_BYTES_MOST } from './reports.ts';
 import { Beginnings, type HeldAttempt, ServerStanding } from './standing.ts';

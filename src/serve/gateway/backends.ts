@@ -16,7 +16,7 @@ import { runningClock } from '../../backends/runningClock.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { Backend, type BackendConfig } from './backend.ts';
 import { CacheBook } from './blockNews.ts';
-import type { KVEvent } from './events/index.ts';
+import type { KVEvent } from './events/wire.ts';
 import type { PromptCutter } from './prompts.ts';
 import type { Tell } from './records.ts';
 import {
@@ -146,7 +146,7 @@ export class BackendPool {
   async #listen(backend: Backend): Promise<void> {
     const { events: endpoint, eventsReplay: replayEndpoint } = backend.eventSource;
     if (endpoint === undefined) return;
-    const { subscribeKVEvents } = await import('./events/index.ts');
+    const { subscribeKVEvents } = await import('./events/subscriber.ts');
     const subscription = await subscribeKVEvents({ endpoint, replayEndpoint });
     backend.subscription = subscription;
     const read = async (): Promise<void> => {

@@ -4,8 +4,7 @@
  * whose beginning are not known cannot be compared with a prompt, and are counted.
  */
 
-import type { KVBlocksStored, KVEvent } from './events/index.ts';
-import { FULL_LAYERS } from './events/wire.ts';
+import { FULL_LAYERS, type KVBlocksStored, type KVEvent } from './events/wire.ts';
 import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
 import { type GatewayInput, keysText, type Untimed } from './records.ts';
 

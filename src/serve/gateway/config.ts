@@ -28,7 +28,7 @@ export interface GatewayLimits extends AnswerLimits {
   readonly graceMs: number;
 }
 
-export const defaultLimits: GatewayLimits = {
+const defaultLimits: GatewayLimits = {
   bodyBytes: 16 * 2 ** 20,
   headerBytes: 16 * 2 ** 10,
   requests: 4096,

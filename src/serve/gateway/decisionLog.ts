@@ -21,7 +21,7 @@ import type { GatewayInput, GatewayOutput } from './records.ts';
 const FORMAT = 'tierkv.gateway-log/1';
 
 /** First line of a log. */
-export interface LogHeader {
+interface LogHeader {
   readonly format: typeof FORMAT;
   /** When the gateway began, as a date, for people. */
   readonly began: string;
@@ -48,7 +48,7 @@ export function logHeader(
 //  Reading a log, and deciding it again.
 
 /** A decision that came out otherwise than it was written. */
-export interface LogDifference {
+interface LogDifference {
   /** The file of the log. */
   readonly file: string;
   /** Line of the log. */

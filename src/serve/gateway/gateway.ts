@@ -74,7 +74,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   /** Undefined without a tokenizer. */
   readonly #chats: FoundTemplate | undefined;
   readonly measures: GatewayMeasures = new GatewayMeasures();
-  /** Its metrics, for `prometheus` and `openTelemetry` of `tierkv/metrics`; its own `/metrics` has them too. */
+  /** Its metrics, for `prometheus` and `openTelemetry` of `tierkv/observe`; its own `/metrics` has them too. */
   readonly measured: readonly MeasuredMetric[] = measuredOf(gatewayMetrics, this);
   readonly #core: GatewayCore;
   readonly #log: LineFile | null;

@@ -34,7 +34,7 @@ export interface ShadowReport {
 type Simulated = Pick<ShadowReport['policies'][number], 'metrics' | 'prefixHitRate'>;
 
 /** The recorded traffic, and the servers that it is simulated on. */
-export interface ShadowTrial {
+interface ShadowTrial {
   /** The trace as the gateway wrote it. */
   readonly trace: string;
   /** Deployment file with the pools; of its control plane the signals count, and policies come from the log. */

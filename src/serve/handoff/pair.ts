@@ -1,6 +1,6 @@
 /**
  * The pair of a parity run: two runtimes serve the traffic, one computes prompts and one goes on from there, and blocks go
- * from the first to the second over a connection, as `tierkv/handoff` hands them off. Both are stand-ins.
+ * from the first to the second over a connection, as `tierkv/serve` hands them off. Both are stand-ins.
  *
  *     arrival -> offered -> computed by prefill, one token -> done
  *                   |  blocks as they are sealed

@@ -72,7 +72,7 @@ const RECENT = 1024;
  *   differs    a block has other bytes than the one that this runtime computed under the same name before
  *   corrupt    a block's record was not the other side's
  */
-export const handoffOutcomes = [
+const handoffOutcomes = [
   'taken',
   'foreign',
   'stale',
@@ -83,7 +83,7 @@ export const handoffOutcomes = [
   'differs',
   'corrupt',
 ] as const;
-export type HandoffOutcome = (typeof handoffOutcomes)[number];
+type HandoffOutcome = (typeof handoffOutcomes)[number];
 
 /** How a hand-off ended, and how many blocks came. */
 export interface HandoffEnd {

@@ -34,7 +34,7 @@ const TAG_BYTES = 16;
 const WAYS = ['direct', 'shared'] as const;
 
 /** How blocks go over: between the two runtimes, or through a tier that both have. */
-export type HandoffWay = (typeof WAYS)[number];
+type HandoffWay = (typeof WAYS)[number];
 
 /** Where the prefill side listens; empty and 0 for the shared tier. */
 export interface HandoffAddress {

@@ -83,7 +83,7 @@ const STRANGERS_MAX = 256;
 const CREDITS_MAX = 1024;
 
 /** Offers by how they ended. */
-export interface SenderCounts {
+interface SenderCounts {
   offered: number;
   /** Every block was taken. */
   handedOff: number;

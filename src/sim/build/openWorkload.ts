@@ -150,7 +150,8 @@ export function formatOf(file: string): Format {
   throw namedError(
     'TKV_INPUT',
     { field: 'format', path: file },
-    (name) => `${name(file)}: no known workload format. Name its ${name('format')}: ${FORMATS.join(', ')}`,
+    (name) =>
+      `${name(file)}: no known workload format. Name it with ${name('format')}: ${FORMATS.join(', ')}`,
   );
 }
 

@@ -42,7 +42,7 @@ export interface SimulationResult {
 }
 
 /** Data for charts of a run. Times are in microseconds. */
-export interface SimulationDetail {
+interface SimulationDetail {
   /** One value for each request that has it, in the order of arrival. */
   readonly latencies: ReturnType<typeof latenciesOf>;
   /** Names of the tiers, HBM first. */

@@ -270,7 +270,7 @@ export class Handoffs {
 //     stream        one, into which bytes flow when they are computed
 
 export const handoffGranularities = ['request', 'chunk', 'block', 'stream'] as const;
-export type HandoffGranularity = (typeof handoffGranularities)[number];
+type HandoffGranularity = (typeof handoffGranularities)[number];
 
 export interface HandoffConfig {
   /** Base latency of each transfer. */
@@ -284,13 +284,13 @@ export interface HandoffConfig {
    */
   readonly pipelined?: boolean;
   /**
-   * Whether blocks stay where they are which the decode instance has already, as hand-offs of `tierkv/handoff` leave
+   * Whether blocks stay where they are which the decode instance has already, as hand-offs of `tierkv/serve` leave
    * them. Default: false, the whole prompt goes.
    */
   readonly missingOnly?: boolean;
 }
 
-export type HandoffState = 'local' | 'transferring' | 'transferred';
+type HandoffState = 'local' | 'transferring' | 'transferred';
 
 /** Blocks that one prefill step completed, and when it ended. */
 interface HandoffPart {

@@ -340,7 +340,7 @@ export interface GatewayEntry {
   readonly sequence: number;
 }
 
-export type EnqueueResult =
+type EnqueueResult =
   | { readonly outcome: 'queued' }
   | { readonly outcome: 'rejected'; readonly reason: string }
   /** Another one was put out to make room. */

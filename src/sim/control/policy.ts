@@ -100,7 +100,7 @@ export type AdmissionDecision = (
 
 export const ADMIT: AdmissionDecision = { verdict: 'admit' };
 
-export interface PriorityHints {
+interface PriorityHints {
   /** Whether admission and gateway may turn it away under load. */
   readonly sheddable: boolean;
   /** When its first token should be there, absolute in microseconds; 0 for no target. */
@@ -183,7 +183,7 @@ export interface ObservedTier {
 }
 
 /** The KV cache of an instance as it reports it: right when it was read, and coarse. */
-export interface ObservedKV {
+interface ObservedKV {
   readonly tiers: readonly ObservedTier[];
   /** Hits over lookups in blocks since the start. */
   readonly cacheHitRate: number;

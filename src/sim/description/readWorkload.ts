@@ -30,7 +30,7 @@ import {
   type WorkloadSpec,
 } from './workloadSpec.ts';
 
-export interface ParseOptions {
+interface ParseOptions {
   /** Text of a file that the spec names, relative to the spec. */
   readonly readFile?: (path: string) => string;
 }

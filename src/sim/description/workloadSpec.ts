@@ -9,7 +9,7 @@ import type { ArrivalSpec, LengthSpec } from '../random/samplers.ts';
 export const SLO_CLASSES = ['', 'critical', 'standard', 'sheddable', 'batch', 'background'] as const;
 export type SloClass = (typeof SLO_CLASSES)[number];
 export const CATEGORIES = ['', 'language', 'multimodal', 'reasoning'] as const;
-export type Category = (typeof CATEGORIES)[number];
+type Category = (typeof CATEGORIES)[number];
 
 export interface ActiveWindow {
   startUs: number;
@@ -46,7 +46,7 @@ export interface MultimodalSpec {
   video?: ModalitySpec;
 }
 
-export interface NetworkSpec {
+interface NetworkSpec {
   rttMs: number;
   bandwidthMbps: number;
 }

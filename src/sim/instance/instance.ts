@@ -254,7 +254,7 @@ export interface InstanceLimits {
 }
 
 /** Configuration of an instance beside its engine. */
-export interface InstanceConfig {
+interface InstanceConfig {
   readonly id: string;
   readonly role: Role;
   /** Model that it serves, '' for any. */
@@ -266,7 +266,7 @@ export interface InstanceConfig {
   readonly limits: InstanceLimits;
 }
 
-export interface InstanceCounters {
+interface InstanceCounters {
   inputTokens: number;
   outputTokens: number;
   completed: number;

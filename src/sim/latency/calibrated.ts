@@ -20,7 +20,7 @@ import {
 } from './physics.ts';
 
 /** Time that an engine adds to its kernels. */
-export interface EngineOverhead {
+interface EngineOverhead {
   /** Norms, rotations, launches and gaps of one layer, µs. */
   readonly perLayerUs: number;
   /** Scheduling, sampling and detokenising of one request, µs. */

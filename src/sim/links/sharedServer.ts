@@ -80,7 +80,7 @@ export function instanceLinks(
 }
 
 /** The server's counts over all instances. */
-export interface SharedServerCounts {
+interface SharedServerCounts {
   lookups: number;
   /** Blocks that lookups found. */
   found: number;

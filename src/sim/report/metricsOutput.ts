@@ -243,7 +243,7 @@ export function firstArrivalUs(table: RequestTable): number {
 // How many requests met the targets of their class, by upstream's formulas. Every request that came in counts,
 // wherever it ended: one that was turned away has met nothing.
 
-export interface ClassGoodput {
+interface ClassGoodput {
   /** Requests of the class that came in, including requests that were turned away. */
   readonly count: number;
   readonly e2e_p99_ms: number;
@@ -254,7 +254,7 @@ export interface ClassGoodput {
   readonly ttft_p99_ms: number;
 }
 
-export interface Goodput {
+interface Goodput {
   readonly goodput_rps: number;
   readonly slo_attainment: number;
   readonly per_class: Readonly<Record<string, ClassGoodput>>;
@@ -470,7 +470,7 @@ export function sessionSummary(table: RequestTable): SessionSummary | undefined 
 
 // The rows of requests of a run, under upstream's names: every request that came to an instance.
 
-export interface RequestRow {
+interface RequestRow {
   readonly arrived_at: number;
   readonly requestID: string;
   readonly num_prefill_tokens: number;

@@ -12,7 +12,7 @@ import { blockIds, importedRequest, runsOf, traceOrigin } from './importers.ts';
 import type { WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
 
-export interface WekaOptions {
+interface WekaOptions {
   /** Seconds between the starts of two sessions; 60 in the merged workload of the ground truth. */
   readonly sessionGapS?: number;
   readonly blockTokens?: number;

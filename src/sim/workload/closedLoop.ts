@@ -203,7 +203,7 @@ export interface RequestEnd {
   readonly contextTokens: number;
 }
 
-export interface SessionManagerState {
+interface SessionManagerState {
   readonly rounds: Int32Array;
   readonly ended: Uint8Array;
   readonly positions: Float64Array;

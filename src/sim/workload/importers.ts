@@ -114,16 +114,16 @@ class PrefixTree {
 // `input` and `output`. There are no token ids; until a tokenizer is given, a token is a UTF-8 byte, which
 // keeps every shared prefix and makes lengths exact in a unit that is not the model's.
 
-export type Tokenizer = (text: string) => Int32Array;
+type Tokenizer = (text: string) => Int32Array;
 
 const encoder = new TextEncoder();
-export const byteTokens: Tokenizer = (text) => Int32Array.from(encoder.encode(text));
+const byteTokens: Tokenizer = (text) => Int32Array.from(encoder.encode(text));
 
 /** All fields of a line that are read. */
 export const textTraceFields: readonly string[] = ['timestamp', 'session_id', 'input', 'output'];
 const textFields: ReadonlySet<string> = new Set(textTraceFields);
 
-export interface TextTraceOptions {
+interface TextTraceOptions {
   /** Filled with what was taken of the files. */
   readonly taken?: TakenColumns;
   readonly tokenize?: Tokenizer;
@@ -207,7 +207,7 @@ export function* textTraceRequests(
 // `hash_ids`, one id per block of the input, the last block perhaps partial. Equal ids are equal whole
 // prefixes, so the ids form a tree; a trace in which they do not is refused.
 
-export interface MooncakeOptions {
+interface MooncakeOptions {
   /** Tokens a block; 512 in the published traces. */
   readonly blockTokens?: number;
   /** Filled with what was taken of the file. */

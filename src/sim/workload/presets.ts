@@ -20,7 +20,7 @@ export interface LengthRange {
   readonly max: number;
 }
 
-export interface DistributionOptions {
+interface DistributionOptions {
   /** Requests per second; exclusive with `concurrency`. */
   readonly rate?: number;
   readonly concurrency?: number;

@@ -23,7 +23,7 @@ export interface TokenSpan {
 /**
  * Blocks known by id only, as traces give them: pairs of first id and count, each block `blockTokens` long.
  */
-export interface BlockRuns {
+interface BlockRuns {
   readonly kind: 'blocks';
   /** Ids are equal only within one namespace. */
   readonly namespace: string;

@@ -69,7 +69,7 @@ export function* azureRequests(
 // arrivals are drawn from a process of the caller's choice. Any other column that may be a time is an error:
 // arrivals are never invented beside times.
 
-export interface LengthFileOptions {
+interface LengthFileOptions {
   /** Requests per second, for a file without times; a file with times has no use for it. */
   readonly rate?: number;
   readonly arrival?: ArrivalSpec;

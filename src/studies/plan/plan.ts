@@ -100,7 +100,7 @@ export interface PlanAnswer {
   };
 }
 
-export interface PlanProgress extends PlanStage {
+interface PlanProgress extends PlanStage {
   /** Share of the whole search that is done. */
   readonly overall: number;
   readonly simulations: number;

@@ -31,7 +31,7 @@ export interface PlanWorkload {
 
 /** How the instances of a deployment share the work: each does all, or prompts are computed on instances of their own. */
 const planRoles = ['shared', 'split'] as const;
-export type PlanRole = (typeof planRoles)[number];
+type PlanRole = (typeof planRoles)[number];
 
 /** USD an hour of a GiB of each tier below GPU memory, such as `ddrPrice`. Default 0. */
 type TierPrices = { readonly [Name in SizedTierName as `${Name}Price`]?: number };

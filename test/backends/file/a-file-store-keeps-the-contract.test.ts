@@ -6,7 +6,7 @@ import type { FileStoreOptions } from '../../../src/backends/file/opening.ts';
 import { fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
 import { digestWords } from '../../../src/runtime/digest.ts';
 import type { PoolShape } from '../../../src/runtime/tables/slotPool.ts';
-import { type TierUnderTest, tierContract } from '../../../src/testing/contract.ts';
+import { type TierUnderTest, tierContract } from '../../../src/testing/tierContract.ts';
 import { editFile } from './scratch.ts';
 
 const kinds: Record<string, FileStoreOptions> = {

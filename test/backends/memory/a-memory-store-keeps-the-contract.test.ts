@@ -4,7 +4,6 @@ import { loadLibc } from '../../../src/backends/host/posix.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { Outcome } from '../../../src/runtime/tier/tier.ts';
-import { tierContract } from '../../../src/testing/contract.ts';
 import {
   emptyItem,
   mismatchedWords,
@@ -12,6 +11,7 @@ import {
   SeededRandom,
   testSeed,
 } from '../../../src/testing/index.ts';
+import { tierContract } from '../../../src/testing/tierContract.ts';
 
 for (const native of [true, false]) {
   for (const verifyReads of [true, false]) {

@@ -4,9 +4,9 @@ import { RemoteStore } from '../../../src/backends/remote/remoteStore.ts';
 import { HEADER_BYTES, RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
 import { type PoolShape, poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { Outcome } from '../../../src/runtime/tier/tier.ts';
-import type { TierUnderTest } from '../../../src/testing/contract.ts';
-import { tierContract } from '../../../src/testing/contract.ts';
 import { emptyItem, mismatchedWords, patternItem, patternKey } from '../../../src/testing/index.ts';
+import type { TierUnderTest } from '../../../src/testing/tierContract.ts';
+import { tierContract } from '../../../src/testing/tierContract.ts';
 import { hasRedis, type RedisServer, sayRedisIsAbsent, startRedis } from './redisServer.ts';
 
 const secretKey = new Uint8Array(32).fill(7);

@@ -1,6 +1,6 @@
 import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
 import type { HbmStoreOptions } from '../../../src/backends/webgpu/types.ts';
-import { type TierUnderTest, tierContract } from '../../../src/testing/contract.ts';
+import { type TierUnderTest, tierContract } from '../../../src/testing/tierContract.ts';
 import { testDevice } from './testDevice.ts';
 
 const device = testDevice();

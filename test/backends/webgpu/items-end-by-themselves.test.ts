@@ -1,9 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
-import type { SlotUse } from '../../../src/runtime/index.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { outcomeNames } from '../../../src/runtime/tier/tier.ts';
-import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
+import type { SlotUse, StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { testDevice } from './testDevice.ts';
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { calibrateCommand } from '../../../src/cli/calibrate/command.ts';
 import { endingOf } from '../../../src/cli/process.ts';
-import { simulate } from '../../../src/sim/build/index.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 import { printedBy } from '../printed.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-pair-link-'));

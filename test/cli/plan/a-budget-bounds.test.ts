@@ -5,7 +5,8 @@
 
 import { expect, it, vi } from 'vitest';
 import type { TaskRunner } from '../../../src/io/workerPool.ts';
-import { type PlanQuestion, plan } from '../../../src/studies/plan/index.ts';
+import { plan } from '../../../src/studies/plan/plan.ts';
+import type { PlanQuestion } from '../../../src/studies/plan/question.ts';
 import { checkQuestion } from '../../../src/studies/plan/question.ts';
 import { PlanSearch, type TimeLeft } from '../../../src/studies/plan/search.ts';
 import type { TrialTasks } from '../../../src/studies/plan/trial.ts';

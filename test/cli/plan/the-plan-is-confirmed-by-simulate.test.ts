@@ -8,18 +8,14 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { TaskRunner } from '../../../src/io/workerPool.ts';
 import { WorkerPool } from '../../../src/io/workerPool.ts';
 import { planSimulation } from '../../../src/sim/build/plan.ts';
 import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
+import type { DeploymentChoice } from '../../../src/studies/plan/choice.ts';
 import { deploymentFile, gpusOf, simulateWords } from '../../../src/studies/plan/choice.ts';
-import {
-  type DeploymentChoice,
-  type PlanAnswer,
-  type PlanQuestion,
-  plan,
-  simulateCommandOf,
-  type TaskRunner,
-} from '../../../src/studies/plan/index.ts';
+import { type PlanAnswer, plan, simulateCommandOf } from '../../../src/studies/plan/plan.ts';
+import type { PlanQuestion } from '../../../src/studies/plan/question.ts';
 import { checkQuestion } from '../../../src/studies/plan/question.ts';
 import { PlanSearch } from '../../../src/studies/plan/search.ts';
 import type { TrialTasks } from '../../../src/studies/plan/trial.ts';

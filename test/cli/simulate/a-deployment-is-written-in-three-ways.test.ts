@@ -10,11 +10,12 @@ import { afterAll, describe, expect, it, test } from 'vitest';
 import { readPayload, writePayload } from '../../../src/policy/workers/payload.ts';
 import type { TierKVError } from '../../../src/runtime/errors.ts';
 import { buildPlanned } from '../../../src/sim/build/build.ts';
-import { type DeploymentSpec, simulate } from '../../../src/sim/build/index.ts';
 import { planSimulation } from '../../../src/sim/build/plan.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
 import { tieNames } from '../../../src/sim/control/routing/routingPolicy.ts';
 import { readYaml } from '../../../src/sim/description/fields.ts';
+import type { DeploymentSpec } from '../../../src/sim/description/knobs.ts';
 import { flagOf, type Knob, keysOf, knobs, type Path, paths } from '../../../src/sim/description/knobs.ts';
 import {
   type AskedSimulation,

@@ -7,9 +7,11 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { simulate } from '../../../src/sim/build/index.ts';
 import { planPoint, runPoint } from '../../../src/sim/build/point.ts';
-import { generateWorkload, parseWorkloadSpec, requestsOf } from '../../../src/sim/index.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
+import { parseWorkloadSpec } from '../../../src/sim/description/readWorkload.ts';
+import { requestsOf } from '../../../src/sim/workload/request.ts';
+import { generateWorkload } from '../../../src/sim/workload/workload.ts';
 import { pointsOf } from './sweptPoints.ts';
 
 let folder: string;

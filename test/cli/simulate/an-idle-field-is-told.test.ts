@@ -9,7 +9,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { TierKVError } from '../../../src/runtime/index.ts';
-import { simulate } from '../../../src/sim/build/index.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 
 let folder: string;
 beforeAll(() => {

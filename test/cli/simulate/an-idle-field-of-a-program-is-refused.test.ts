@@ -4,7 +4,8 @@
  */
 
 import { expect, it } from 'vitest';
-import { type DeploymentSpec, simulate } from '../../../src/sim/build/index.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
+import type { DeploymentSpec } from '../../../src/sim/description/knobs.ts';
 
 const bare = { model: 'qwen3-14b', tp: 2, engine: { kvBlocks: 2000 } } as const;
 const load = { preset: 'chatbot', rate: 30, requests: 5 } as const;

@@ -12,7 +12,8 @@ import { afterAll, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { makeProgram } from '../../../src/cli/program.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
-import { type DeploymentSpec, simulate } from '../../../src/sim/build/index.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
+import type { DeploymentSpec } from '../../../src/sim/description/knobs.ts';
 import { printed } from './printed.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-wrong-'));

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { BlockConversion, BlockCopies, type BlockPair } from '../../../src/compute/index.ts';
+import type { BlockPair } from '../../../src/compute/blocks.ts';
+import { BlockConversion, BlockCopies } from '../../../src/compute/index.ts';
 import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { testSeed } from '../../../src/testing/index.ts';
 import { testDevice } from '../../backends/webgpu/testDevice.ts';

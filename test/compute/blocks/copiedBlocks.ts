@@ -1,7 +1,8 @@
 /** Blocks of random bits in slabs, copies of some of them, and what the host says must lie there then. */
 
 import { BufferUsage } from '../../../src/backends/webgpu/device.ts';
-import { BlockCopies, type BlockPair, type PairedPlace } from '../../../src/compute/index.ts';
+import type { BlockPair, PairedPlace } from '../../../src/compute/blocks.ts';
+import { BlockCopies } from '../../../src/compute/index.ts';
 import type { KVLayout } from '../../../src/runtime/geometry/layout.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { bytesOf } from '../cases/attentionRun.ts';

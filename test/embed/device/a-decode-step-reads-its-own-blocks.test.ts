@@ -5,7 +5,8 @@
 
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime, KVSequence } from '../../../src/index.ts';
-import { LoadedBlock, OpenBlock, SealingBlock } from '../../../src/runtime/index.ts';
+import { OpenBlock } from '../../../src/runtime/index.ts';
+import { LoadedBlock, SealingBlock } from '../../../src/runtime/manager/sequence.ts';
 import { blocks, byteOf, layout, openRuntime } from '../liveRuntime.ts';
 
 const tenant = 'alice';

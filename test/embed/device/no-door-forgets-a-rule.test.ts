@@ -4,7 +4,9 @@
  */
 
 import { afterEach, describe, expect, it } from 'vitest';
-import { type KVRuntime, TieredKVStorage, type TieredStorageConfig } from '../../../src/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
+import type { TieredStorageConfig } from '../../../src/views/tieredConfig.ts';
+import { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { testAdapter } from '../../adapter.ts';
 import { deviceBytes } from '../deviceBytes.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';

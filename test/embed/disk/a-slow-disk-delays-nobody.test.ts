@@ -8,13 +8,8 @@ import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
 import { TransferEngine } from '../../../src/backends/engine/transferEngine.ts';
 import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../../src/embed/managerLoop.ts';
-import {
-  KVManager,
-  type ManagerConfig,
-  type Sequence,
-  type TierStore,
-  type TopTierStore,
-} from '../../../src/runtime/index.ts';
+import { KVManager, type ManagerConfig, type Sequence, type TierStore } from '../../../src/runtime/index.ts';
+import type { TopTierStore } from '../../../src/runtime/tier/tierStore.ts';
 import { FaultClock, StandInDevice, StandInDisk, settled } from '../../../src/testing/faults.ts';
 
 const BLOCK = 64;

@@ -1,10 +1,11 @@
 /** What would work on a runtime that is closed is refused: it would wait for news that never come. */
 
 import { expect, it } from 'vitest';
-import { dashboard } from '../../../src/observe/dashboard/index.ts';
-import { watchRuntime } from '../../../src/observe/metrics/index.ts';
-import { publishKVEvents } from '../../../src/serve/gateway/events/index.ts';
-import { HandoffReceiver, HandoffSender } from '../../../src/serve/handoff/index.ts';
+import { dashboard } from '../../../src/observe/dashboard/dashboard.ts';
+import { watchRuntime } from '../../../src/observe/metrics/watch.ts';
+import { publishKVEvents } from '../../../src/serve/gateway/events/publisher.ts';
+import { HandoffReceiver } from '../../../src/serve/handoff/receiver.ts';
+import { HandoffSender } from '../../../src/serve/handoff/sender.ts';
 import { openHostRuntime } from '../liveRuntime.ts';
 
 const closed = expect.objectContaining({ code: 'TKV_STATE' });

@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
-import { watchRuntime } from '../../../src/observe/metrics/index.ts';
+import { watchRuntime } from '../../../src/observe/metrics/watch.ts';
 import { openHostRuntime, prompt, promptBlocks, tenant, write } from '../liveRuntime.ts';
 
 it('a request that fails before it waits for room is open no more', async () => {

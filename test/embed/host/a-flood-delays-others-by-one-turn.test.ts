@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import type { KVRuntime, KVScheduler, KVSequence } from '../../../src/index.ts';
-import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
+import { LogReader, LogWriter, replayLog } from '../../../src/index.ts';
 import { blocks, layout, openHostRuntime } from '../liveRuntime.ts';
 
 /** Room for two requests of `big` at once. */

@@ -5,7 +5,8 @@
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { KVRuntime, KVSequence } from '../../../src/index.ts';
-import { KVManager, Openings, type Sequence } from '../../../src/runtime/index.ts';
+import { KVManager, type Sequence } from '../../../src/runtime/index.ts';
+import { Openings } from '../../../src/runtime/manager/openings.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';
 
 const tokens = Array.from({ length: 40 }, (_, i) => i);

@@ -4,20 +4,22 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { FileStore, HostArena, MemoryStore, openDevice } from '../../../src/backends/index.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import { HostArena } from '../../../src/backends/host/hostArena.ts';
+import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
+import { openDevice } from '../../../src/backends/webgpu/adapter.ts';
 import { BlockConversion, BlockCopies, BlockTensors, PagedAttention } from '../../../src/compute/index.ts';
-import { type KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
+import { Granularity, unitSpec } from '../../../src/runtime/geometry/box.ts';
 import {
   choosePageBytes,
   ExternalKeys,
-  Granularity,
   KeyChain,
   KVManager,
   kvLayout,
   ManagerPort,
   poolShape,
   Scheduler,
-  unitSpec,
 } from '../../../src/runtime/index.ts';
 import { FaultPlan, StandInDisk } from '../../../src/testing/index.ts';
 import {
@@ -28,6 +30,7 @@ import {
   MultiGranularKVPool,
   newKVStore,
 } from '../../../src/views/index.ts';
+import { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
 const tokens = [1, 2, 3];

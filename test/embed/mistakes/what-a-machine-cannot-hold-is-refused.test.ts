@@ -7,7 +7,8 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type KVRuntimeConfig, TieredKVStorage } from '../../../src/index.ts';
+import type { KVRuntimeConfig } from '../../../src/index.ts';
+import { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-sizes-'));

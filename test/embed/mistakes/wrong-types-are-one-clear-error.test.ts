@@ -4,7 +4,8 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/index.ts';
+import { KVRuntime, type KVSequence } from '../../../src/index.ts';
+import { unitSpec } from '../../../src/runtime/geometry/box.ts';
 import {
   choosePageBytes,
   ExternalKeys,
@@ -13,7 +14,6 @@ import {
   kvLayout,
   ManagerPort,
   Scheduler,
-  unitSpec,
 } from '../../../src/runtime/index.ts';
 import {
   ContinuousBatchKVCacheManager,
@@ -22,6 +22,7 @@ import {
   MultiGranularKVPool,
   newKVStore,
 } from '../../../src/views/index.ts';
+import { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
 const wrongs: readonly unknown[] = [

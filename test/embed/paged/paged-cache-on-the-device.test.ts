@@ -1,7 +1,8 @@
 /** Pages of a continuous batch on the software device: their K and V, their limits, their compaction. */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime, PagedAttentionCache } from '../../../src/index.ts';
+import type { PagedAttentionCache } from '../../../src/embed/pagedAttentionCache.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { ContinuousBatchKVCacheManager } from '../../../src/views/index.ts';
 import { deviceBytes } from '../deviceBytes.ts';

@@ -8,8 +8,11 @@ import {
   RecordCodec,
 } from '../../../src/backends/remote/sealedRecord.ts';
 import { KVRuntime, type KVRuntimeConfig } from '../../../src/index.ts';
-import { type MetricSample, metrics, watchRuntime } from '../../../src/observe/metrics/index.ts';
-import { LogReader, LogWriter, layoutFingerprint, replayLog, tierName } from '../../../src/runtime/index.ts';
+import { metrics } from '../../../src/observe/metrics/catalogue.ts';
+import type { MetricSample } from '../../../src/observe/metrics/metric.ts';
+import { watchRuntime } from '../../../src/observe/metrics/watch.ts';
+import { LogReader, LogWriter, layoutFingerprint, tierName } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { FaultProxy } from '../../backends/remote/faultProxy.ts';
 import {

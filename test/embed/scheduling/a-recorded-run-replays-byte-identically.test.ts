@@ -7,13 +7,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import {
-  defaultEviction,
-  LogReader,
-  LogWriter,
-  replayLog,
-  resolvePolicy,
-} from '../../../src/runtime/index.ts';
+import { defaultEviction, LogReader, LogWriter, resolvePolicy } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import type { ReplayOptions } from '../../../src/studies/replay/options.ts';
 import { runReplay } from '../../../src/studies/replay/run.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';

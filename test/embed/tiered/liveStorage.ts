@@ -1,9 +1,11 @@
 /** A TieredKVStorage on the software device, and bytes that only one cell of one sequence can have. */
 
-import { TieredKVStorage, type TieredStorageConfig } from '../../../src/index.ts';
-import { type KVBox, type KVLayout, kvLayout, rowOffsetBytes } from '../../../src/runtime/index.ts';
+import { rowOffsetBytes } from '../../../src/runtime/geometry/box.ts';
+import { type KVBox, type KVLayout, kvLayout } from '../../../src/runtime/index.ts';
 import { patternWord } from '../../../src/runtime/pattern.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
+import type { TieredStorageConfig } from '../../../src/views/tieredConfig.ts';
+import { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { testAdapter } from '../../adapter.ts';
 
 export const blockSize = 4;

@@ -3,9 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { FileStore } from '../../../src/backends/file/fileStore.ts';
-import type { TierConfig, TieredKVStorage, TieredStorageConfig } from '../../../src/index.ts';
-import { Granularity, Tier } from '../../../src/runtime/index.ts';
+import { Granularity } from '../../../src/runtime/geometry/box.ts';
+import { Tier } from '../../../src/runtime/index.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
+import type { TierConfig, TieredStorageConfig } from '../../../src/views/tieredConfig.ts';
+import type { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { allLayers, blockSize, blocks, bytesOf, dataOf, layout, openStorage, same } from './liveStorage.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-tiered-'));

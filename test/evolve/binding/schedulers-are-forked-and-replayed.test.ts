@@ -14,7 +14,8 @@ import type { CodePolicy } from '../../../src/policy/evolve/bundle/policyBundle.
 import { TraceRecorder } from '../../../src/policy/evolve/trace/recorder.ts';
 import type { TraceRecord } from '../../../src/policy/evolve/trace/records.ts';
 import { loadProgram } from '../../../src/policy/sandbox/loadProgram.ts';
-import { LogWriter, replayLog } from '../../../src/runtime/index.ts';
+import { LogWriter } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import {

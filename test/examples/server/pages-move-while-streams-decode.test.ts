@@ -9,7 +9,8 @@ import type { GenerationRequest } from '../../../examples/server/engine/index.ts
 import { Decoder } from '../../../examples/server/engine/model/index.ts';
 import { sampleToken } from '../../../examples/server/engine/sampling.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
-import { KVRuntime, kvLayout, type PagedAttentionCache } from '../../../src/index.ts';
+import type { PagedAttentionCache } from '../../../src/embed/pagedAttentionCache.ts';
+import { KVRuntime, kvLayout } from '../../../src/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { ContinuousBatchKVCacheManager } from '../../../src/views/index.ts';
 import { sized } from '../../sized.ts';

@@ -1,7 +1,8 @@
 /** A device that takes each block a little later, so that there is something to compute meanwhile. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { StoreResult, TopTierStore } from '../../../src/runtime/index.ts';
+import type { StoreResult } from '../../../src/runtime/index.ts';
+import type { TopTierStore } from '../../../src/runtime/tier/tierStore.ts';
 
 export function slowed(hbm: TopTierStore, msPerBlock: number): TopTierStore {
   const write: TopTierStore['write'] = async (items, ended = () => {}) => {

@@ -15,7 +15,8 @@ import {
   type GenerationRequest,
 } from '../../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
-import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
+import { LogReader, LogWriter } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { sharedDevice } from '../../sharedDevice.ts';
 import { sized } from '../../sized.ts';

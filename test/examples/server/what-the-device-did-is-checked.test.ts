@@ -24,7 +24,7 @@ import {
 } from '../../../examples/server/engine/model/deviceBuffers.ts';
 import { weightNeeds } from '../../../examples/server/engine/model/weights.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
-import { openDevice } from '../../../src/backends/index.ts';
+import { openDevice } from '../../../src/backends/webgpu/adapter.ts';
 import { kvLayout } from '../../../src/index.ts';
 import { sharedDevice } from '../../sharedDevice.ts';
 import { blockBytes, LiveServer, model, removeStateDirectories } from './liveServer.ts';

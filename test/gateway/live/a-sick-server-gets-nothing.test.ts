@@ -8,7 +8,8 @@ import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Gateway, replayLog } from '../../../src/serve/gateway/index.ts';
+import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import type { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { Beginnings, ServerStanding } from '../../../src/serve/gateway/standing.ts';
 import { ask, echo, gatewayOf, type Handler, streamedEcho, TestBackend, until } from './backends.ts';
 

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
-import { Gateway } from '../../../src/serve/gateway/index.ts';
+import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { ask, echo, gatewayOf, type Handler, TestBackend, textOf, until, wellMetrics } from './backends.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-answers-'));

@@ -2,7 +2,8 @@
 
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import net, { type AddressInfo, type Socket } from 'node:net';
-import { Gateway, type GatewayConfig } from '../../../src/serve/gateway/index.ts';
+import type { GatewayConfig } from '../../../src/serve/gateway/config.ts';
+import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { portOfOurOwn } from '../../ports.ts';
 
 export type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { KVEvent } from '../../../src/serve/gateway/events/index.ts';
+import type { KVEvent } from '../../../src/serve/gateway/events/wire.ts';
 import {
   answer,
   ask,

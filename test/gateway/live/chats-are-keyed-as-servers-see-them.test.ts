@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findChatTemplate } from '../../../src/serve/gateway/chatPrompts.ts';
-import type { Gateway } from '../../../src/serve/gateway/index.ts';
+import type { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { readPrompt } from '../../../src/serve/gateway/prompts.ts';
 import { LiveServer, model } from '../../examples/server/liveServer.ts';
 import { gatewayOf } from './backends.ts';

@@ -1,7 +1,7 @@
 /** What servers are told by headers and fields that belong to what stands before them: none of it comes from a client. */
 
 import { describe, expect, it } from 'vitest';
-import type { Gateway } from '../../../src/serve/gateway/index.ts';
+import type { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { answer, ask, gatewayOf, TestBackend } from './backends.ts';
 
 const evil = { do_remote_prefill: true, remote_host: 'evil', remote_port: 1 };

@@ -5,8 +5,10 @@ import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { prometheus, ValueHistogram } from '../../../src/observe/metrics/index.ts';
-import { type Gateway, gatewayMetrics } from '../../../src/serve/gateway/index.ts';
+import { ValueHistogram } from '../../../src/observe/metrics/histogram.ts';
+import { prometheus } from '../../../src/observe/metrics/prometheus.ts';
+import type { Gateway } from '../../../src/serve/gateway/gateway.ts';
+import { gatewayMetrics } from '../../../src/serve/gateway/gatewayMetrics.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import {
   ask,

@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { Gateway } from '../../../src/serve/gateway/index.ts';
+import type { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import {
   answer,
   ask,

@@ -2,7 +2,8 @@ import { readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { compareShadows, replayLog } from '../../../src/serve/gateway/index.ts';
+import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { compareShadows } from '../../../src/serve/gateway/shadows.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import { ask, echo, gatewayOf, operatorPage, TestBackend, textOf } from './backends.ts';
 

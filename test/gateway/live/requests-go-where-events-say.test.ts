@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { Packr } from 'msgpackr';
 import { expect, it } from 'vitest';
 import { Publisher } from 'zeromq';
-import { Gateway, replayLog } from '../../../src/serve/gateway/index.ts';
+import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import { answer, ask, TestBackend } from './backends.ts';
 

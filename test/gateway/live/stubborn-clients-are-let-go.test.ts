@@ -2,7 +2,7 @@
 
 import { connect, type Socket } from 'node:net';
 import { expect, it } from 'vitest';
-import { Gateway } from '../../../src/serve/gateway/index.ts';
+import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { ask, echo, gatewayOf, TestBackend, textOf, until } from './backends.ts';
 import { stubbornClients, stubbornKinds } from './stubborn.ts';
 

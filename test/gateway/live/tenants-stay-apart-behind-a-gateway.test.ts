@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { serverOptions } from '../../../examples/server/api/index.ts';
-import { Gateway } from '../../../src/serve/gateway/index.ts';
+import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { blockBytes, LiveServer, model } from '../../examples/server/liveServer.ts';
 import { ask, echo, gatewayOf, TestBackend } from './backends.ts';
 

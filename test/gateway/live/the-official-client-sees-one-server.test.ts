@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { afterAll, describe, expect, it } from 'vitest';
-import { replayLog } from '../../../src/serve/gateway/index.ts';
+import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
 import { LiveServer, model } from '../../examples/server/liveServer.ts';
 import { fleetRun, prefixAware } from '../campaign.ts';
 import { gatewayOf, until } from './backends.ts';

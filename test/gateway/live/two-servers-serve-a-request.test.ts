@@ -4,7 +4,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { Gateway, type GatewayConfig, replayLog } from '../../../src/serve/gateway/index.ts';
+import type { GatewayConfig } from '../../../src/serve/gateway/config.ts';
+import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { prefixBundle } from '../recordedRun.ts';
 import { answer, ask, type Handler, TestBackend, textOf, until } from './backends.ts';
 

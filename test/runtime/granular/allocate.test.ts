@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Granularity, Tier } from '../../../src/runtime/index.ts';
+import { Granularity } from '../../../src/runtime/geometry/box.ts';
+import { Tier } from '../../../src/runtime/index.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 

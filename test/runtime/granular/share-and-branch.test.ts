@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Granularity } from '../../../src/runtime/index.ts';
+import { Granularity } from '../../../src/runtime/geometry/box.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { allLayers, PoolWorld } from './poolWorld.ts';
 

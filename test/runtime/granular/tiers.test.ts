@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { Granularity, JobPriority, Outcome, Tier } from '../../../src/runtime/index.ts';
-import { type KVBlockDescriptor, KVMigrator, type MoveEnd } from '../../../src/views/index.ts';
+import type { MoveEnd } from '../../../src/embed/kvMigrator.ts';
+import { Granularity } from '../../../src/runtime/geometry/box.ts';
+import { JobPriority, Outcome, Tier } from '../../../src/runtime/index.ts';
+import { type KVBlockDescriptor, KVMigrator } from '../../../src/views/index.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 
 const tokens = Array.from({ length: 64 }, (_, i) => i);

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { KVManager, LogWriter, type ManagerConfig, Outcome, replayLog } from '../../../src/runtime/index.ts';
+import { KVManager, LogWriter, type ManagerConfig, Outcome } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 
 const config: ManagerConfig = { unitBytes: [1], hbm: { capacityBytes: 3 }, ddr: { capacityBytes: 3 } };
 

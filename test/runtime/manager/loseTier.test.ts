@@ -9,8 +9,8 @@ import {
   LogWriter,
   type ManagerConfig,
   Outcome,
-  replayLog,
 } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import { World } from './world.ts';
 
 const threeTiers = { hbm: { capacityBytes: 4 }, ddr: { capacityBytes: 4 }, nvme: { capacityBytes: 4 } };

@@ -9,10 +9,9 @@ import {
   KVManager,
   type ManagerConfig,
   Outcome,
-  restoreState,
   type Sequence,
-  saveState,
 } from '../../../src/runtime/index.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 
 const CHAINS = 120;

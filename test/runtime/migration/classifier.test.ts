@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { BlockUse, useRates } from '../../../src/runtime/index.ts';
+import { BlockUse, useRates } from '../../../src/runtime/tables/contentTable.ts';
 import { HotColdClassifier } from '../../../src/views/index.ts';
 
 const S = 1_000_000;

@@ -1,8 +1,8 @@
 /** What steps and loads take, learnt from the steps and loads that have ended. */
 
 import { describe, expect, it } from 'vitest';
-import { ComputePace, LinkPace, squaresOf } from '../../../src/runtime/index.ts';
-import { RecentFit } from '../../../src/runtime/planning/pace.ts';
+import { ComputePace, squaresOf } from '../../../src/runtime/index.ts';
+import { LinkPace, RecentFit } from '../../../src/runtime/planning/pace.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 
 const seed = testSeed(11);

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { KVManager, LogWriter, type ManagerConfig, replayLog } from '../../../src/runtime/index.ts';
+import { KVManager, LogWriter, type ManagerConfig } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import { World } from '../manager/world.ts';
 
 const fifo = { eviction: { policy: 'fifo' } };

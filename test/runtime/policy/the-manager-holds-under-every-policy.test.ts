@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { evictionPolicyNames } from '../../../src/runtime/eviction/registry.ts';
-import { type DecisionSink, LogWriter, type OffloadChoice, replayLog } from '../../../src/runtime/index.ts';
+import { type DecisionSink, LogWriter, type OffloadChoice } from '../../../src/runtime/index.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import type { ManagerConfig } from '../../../src/runtime/manager/config.ts';
 import { KVManager } from '../../../src/runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../../../src/runtime/manager/sequence.ts';

@@ -1,14 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  boxBytes,
-  choosePageBytes,
-  Granularity,
-  kvLayout,
-  poolShape,
-  unitBox,
-  unitSpec,
-} from '../../../src/runtime/index.ts';
+import { Granularity, unitBox, unitSpec } from '../../../src/runtime/geometry/box.ts';
+import { boxBytes, choosePageBytes, kvLayout, poolShape } from '../../../src/runtime/index.ts';
 import { SlotPool, slotOffsetBytes } from '../../../src/runtime/tables/slotPool.ts';
 import { Random } from '../../fuzz/random.ts';
 

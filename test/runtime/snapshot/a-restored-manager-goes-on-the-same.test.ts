@@ -10,11 +10,10 @@ import {
   BlockKeys,
   evictionPolicyNames,
   KVManager,
-  restoreState,
   type ServingRequest,
-  saveState,
   TierKVError,
 } from '../../../src/runtime/index.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { Caller, configOf } from './randomManager.ts';
 

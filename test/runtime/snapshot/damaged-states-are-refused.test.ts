@@ -4,7 +4,8 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { KVManager, restoreState, saveState, TierKVError } from '../../../src/runtime/index.ts';
+import { KVManager, TierKVError } from '../../../src/runtime/index.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { sized } from '../../sized.ts';
 import { damagedStates } from './damagedStates.ts';

@@ -4,13 +4,8 @@
  */
 
 import { isDeepStrictEqual } from 'node:util';
-import {
-  KVManager,
-  restoreState,
-  type SavedState,
-  saveState,
-  TierKVError,
-} from '../../../src/runtime/index.ts';
+import { KVManager, TierKVError } from '../../../src/runtime/index.ts';
+import { restoreState, type SavedState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { SnapshotData } from '../../../src/sim/cluster/snapshot.ts';
 import { newSimulation, resumeSimulation } from '../../../src/sim/description/deployment.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';

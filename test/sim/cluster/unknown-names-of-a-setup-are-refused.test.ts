@@ -4,13 +4,13 @@ import { describe, expect, it } from 'vitest';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { checkControl, PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { ScalingActuationConfig } from '../../../src/sim/control/scaling/autoScalePolicy.ts';
-import { newSimulation, type SimulationSetup } from '../../../src/sim/description/deployment.ts';
 import {
   type AutoScalerConfig,
   checkActuation,
   checkAutoScaler,
   noTriggers,
-} from '../../../src/sim/index.ts';
+} from '../../../src/sim/control/scaling/autoScaler.ts';
+import { newSimulation, type SimulationSetup } from '../../../src/sim/description/deployment.ts';
 import { smallPool, streamOf } from './smallCluster.ts';
 
 const pool = smallPool();

@@ -6,7 +6,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { simulate } from '../../../src/sim/build/index.ts';
+import { simulate } from '../../../src/sim/build/simulate.ts';
 
 export type Load = 'when-faster' | 'always' | 'without';
 

@@ -1,6 +1,6 @@
 import { Tier } from '../../../src/runtime/tier/tier.ts';
 import { ModeledTier } from '../../../src/sim/links/modeledTier.ts';
-import { tierContract } from '../../../src/testing/contract.ts';
+import { tierContract } from '../../../src/testing/tierContract.ts';
 
 tierContract('modeled', (shape) => {
   const store = new ModeledTier(Tier.NVME, shape);

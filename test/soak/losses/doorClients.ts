@@ -4,11 +4,12 @@
  * wants it published all the same: that must be refused. What is found is compared.
  */
 
-import { type KVRuntime, TieredKVStorage } from '../../../src/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import type { KVLayout } from '../../../src/runtime/index.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
 import type { SeededRandom } from '../../../src/testing/index.ts';
 import type { CrossRequestKVCache, KVBlockDescriptor } from '../../../src/views/index.ts';
+import { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
 import { testAdapter } from '../../adapter.ts';
 import { prefixHashes } from '../server/rows.ts';
 import type { Oracle, Place } from './oracle.ts';

@@ -1,7 +1,7 @@
 /** A throttled disk keeps the contract of tier stores, which says nothing of speed. */
 
-import { tierContract } from '../../../src/testing/contract.ts';
 import { StandInDisk } from '../../../src/testing/faults.ts';
+import { tierContract } from '../../../src/testing/tierContract.ts';
 import { ThrottledStore } from './throttledStore.ts';
 
 tierContract('stand-in disk, throttled', (shape) => {

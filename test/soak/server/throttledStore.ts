@@ -3,7 +3,8 @@
  * What it moves is right; it is only late.
  */
 
-import type { ItemEnded, StoreItem, StoreResult, Tier, TierStore } from '../../../src/runtime/index.ts';
+import type { StoreResult, Tier, TierStore } from '../../../src/runtime/index.ts';
+import type { ItemEnded, StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 
 export class ThrottledStore implements TierStore {
   readonly tier: Tier;

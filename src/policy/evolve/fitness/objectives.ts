@@ -26,14 +26,14 @@ export interface ObjectiveSpec {
  * more than a gain of the same size.
  */
 export const scalarisers = ['weighted-sum', 'worst', 'balanced'] as const;
-export type Scalariser = (typeof scalarisers)[number];
+type Scalariser = (typeof scalarisers)[number];
 
 /**
  * `weighted`: the scalariser decides. `slo-first`: a case whose SLO attainment misses the target scores below every case
  * that reaches it, the lower the further it misses; the scalariser decides among the others.
  */
 export const scoreModes = ['weighted', 'slo-first'] as const;
-export type ScoreMode = (typeof scoreModes)[number];
+type ScoreMode = (typeof scoreModes)[number];
 
 /** How raw metrics become a score. */
 export interface Scoring {

@@ -29,7 +29,7 @@ import { isBranch, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts'
 // An individual is an evaluated bundle: a line of the lineage.
 
 /** The emitter that made a bundle. */
-export type Origin = 'preset' | 'crossing' | 'cma' | 'variation';
+type Origin = 'preset' | 'crossing' | 'cma' | 'variation';
 
 /** One candidate of a search, with its bundle and its scores. */
 export interface Individual {

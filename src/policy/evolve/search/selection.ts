@@ -9,7 +9,7 @@ import type { GoRandom } from '../../../sim/random/goRand.ts';
 
 // Pareto order over objectives; more is better in each. Ranks by fast non-dominated sorting, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
 
-export type Objectives = readonly number[];
+type Objectives = readonly number[];
 
 /** Whether `a` is at least as good as `b` in every objective, and better in one. */
 export function dominates(a: Objectives, b: Objectives): boolean {

@@ -215,7 +215,7 @@ export const anomalyTypes = [
 export type AnomalyType = (typeof anomalyTypes)[number];
 
 export const severities = ['low', 'medium', 'high'] as const;
-export type Severity = (typeof severities)[number];
+type Severity = (typeof severities)[number];
 
 export interface Anomaly {
   readonly type: AnomalyType;

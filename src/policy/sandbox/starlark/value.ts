@@ -215,7 +215,7 @@ export function hashOfTuple(key: StarTuple, charge: Charge = () => {}, depth = 0
 // The fields of a record that the host shows to a policy: their names, kinds and places.
 
 /** A `float` is stored as a bare number and becomes a float value when it is read. */
-export type FieldKind = 'int' | 'float' | 'bool' | 'text' | 'value';
+type FieldKind = 'int' | 'float' | 'bool' | 'text' | 'value';
 
 export class RecordShape {
   readonly name: string;

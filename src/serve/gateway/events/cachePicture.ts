@@ -16,7 +16,7 @@ import * as is from '../../../runtime/kinds.ts';
 import { checkInputs } from '../../../runtime/options.ts';
 import { type KVBlocksRemoved, type KVBlocksStored, type KVEventBatch, MEDIUM_DEFAULT } from './wire.ts';
 
-export interface PictureMatch {
+interface PictureMatch {
   /** Leading blocks that lie in some medium. */
   readonly blocks: number;
   /** Tokens of them, and of a partial block behind them that lies in some medium. */
@@ -26,7 +26,7 @@ export interface PictureMatch {
 }
 
 /** Names of a prompt's blocks beside their tokens. */
-export interface PictureNames {
+interface PictureNames {
   readonly salt?: string | null | undefined;
   readonly loraName?: string | null | undefined;
   /** Extra keys of each leading block, as the publisher writes them: images and the like. Default: no keys. */

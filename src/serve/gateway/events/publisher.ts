@@ -113,7 +113,7 @@ const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOption
   firstNumber: true,
 });
 
-export interface KVPublisherCounts {
+interface KVPublisherCounts {
   /** Messages published. */
   readonly batches: number;
   /** Events in them. */

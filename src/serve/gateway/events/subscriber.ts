@@ -50,7 +50,7 @@ const kvSubscriptionOptionsNames: readonly string[] = optionNames<KVSubscription
   replayTimeoutMs: true,
 });
 
-export interface KVSubscriptionCounts extends OrderCounts {
+interface KVSubscriptionCounts extends OrderCounts {
   /** Messages that were handed to the reader. */
   readonly batches: number;
   /** Events in them. */

@@ -61,7 +61,7 @@ export type KVClearReason =
   | 'overflow';
 
 /** No block can be found any more. What follows tells what can be found again. */
-export interface KVBlocksCleared {
+interface KVBlocksCleared {
   readonly type: 'cleared';
   readonly reason: KVClearReason;
   /** Where; null for all media. */

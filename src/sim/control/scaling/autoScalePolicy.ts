@@ -84,7 +84,7 @@ export interface DelayDistribution {
 }
 
 export const warmupCurves = ['linear', 'exponential', 'step'] as const;
-export type WarmupCurve = (typeof warmupCurves)[number];
+type WarmupCurve = (typeof warmupCurves)[number];
 
 /** A new replica is slower at first, in simulated time. Its cache starts cold by itself. */
 export interface WarmupProfile {

@@ -221,7 +221,7 @@ export class AutoScaler implements Stateful {
 
 export type ReplicaPhase = 'ordered' | 'provisioning' | 'loading' | 'ready' | 'draining' | 'terminated';
 
-export interface ServingReplica {
+interface ServingReplica {
   /** From 0 in order of their making; the lowest goes first when one of equals has to go. */
   readonly number: number;
   phase: ReplicaPhase;

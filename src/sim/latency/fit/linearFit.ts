@@ -43,7 +43,7 @@ export function nonNegativeLeastSquares(
   return values;
 }
 
-export interface LinearFit {
+interface LinearFit {
   readonly coefficients: LinearCoefficients;
   predict(records: readonly StepRecord[]): StepPrediction[];
 }

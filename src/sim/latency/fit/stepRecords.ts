@@ -166,6 +166,7 @@ export function parseStepRecords(text: string, file: string): StepRecord[] {
   }));
 }
 
+/** Writes step records as a CSV file, in the columns that a fit reads. */
 export function formatStepRecords(records: readonly StepRecord[]): string {
   checkInputs({ records }, { records: is.list(is.fields({ experiment: is.text(), model: is.text() })) });
   const lines = records.map((r) =>

@@ -3,7 +3,7 @@
 import { request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../../../examples/server/api/index.ts';
-import { Gateway } from '../../../../src/serve/gateway/index.ts';
+import { Gateway } from '../../../../src/serve/index.ts';
 import { blockBytes, keys, LiveServer } from '../liveServer.ts';
 
 const pages = ['/metrics', '/handoffs', '/dashboard', '/dashboard/', '/dashboard/frames.json'];

@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { openCheckpoint } from '../../../../examples/server/engine/checkpoint/index.ts';
 import { Decoder, referenceLogits } from '../../../../examples/server/engine/model/index.ts';
 import { TextTokenizer } from '../../../../examples/server/engine/text/index.ts';
-import { openDevice } from '../../../../src/backends/index.ts';
+import { openDevice } from '../../../../src/backends/webgpu/adapter.ts';
 import { kvLayout } from '../../../../src/index.ts';
 
 const directory = process.env.TIERKV_MODEL;

@@ -9,7 +9,7 @@ import { openCheckpoint } from '../../../../examples/server/engine/checkpoint/in
 import { Decoder } from '../../../../examples/server/engine/model/index.ts';
 import { sampleToken } from '../../../../examples/server/engine/sampling.ts';
 import { tinyModelDirectory } from '../../../../examples/server/tinyModel/make.ts';
-import type { LiveDevice } from '../../../../src/backends/index.ts';
+import type { LiveDevice } from '../../../../src/backends/webgpu/device.ts';
 import { kvLayout } from '../../../../src/index.ts';
 import { sharedLiveDevice } from '../../../sharedDevice.ts';
 

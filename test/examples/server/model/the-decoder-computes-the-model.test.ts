@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Checkpoint, openCheckpoint } from '../../../../examples/server/engine/checkpoint/index.ts';
 import { Decoder, referenceLogits } from '../../../../examples/server/engine/model/index.ts';
 import { tinyModelDirectory } from '../../../../examples/server/tinyModel/make.ts';
-import type { LiveDevice } from '../../../../src/backends/index.ts';
+import type { LiveDevice } from '../../../../src/backends/webgpu/device.ts';
 import { type KVLayout, kvLayout } from '../../../../src/index.ts';
 import { sharedLiveDevice } from '../../../sharedDevice.ts';
 

@@ -7,11 +7,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
-import {
-  CachePicture,
-  type KVEventSubscription,
-  subscribeKVEvents,
-} from '../../../../src/serve/gateway/events/index.ts';
+import { CachePicture, type KVEventSubscription, subscribeKVEvents } from '../../../../src/serve/index.ts';
 import { portOfOurOwn } from '../../../ports.ts';
 
 interface Told {

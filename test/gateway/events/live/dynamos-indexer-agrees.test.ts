@@ -15,11 +15,9 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { Dealer, Publisher, Router, Subscriber } from 'zeromq';
 import type { KVRuntime } from '../../../../src/index.ts';
 import { BlockKeys, type KeyChain, keyToHex } from '../../../../src/runtime/index.ts';
-import {
-  CachePicture,
-  publishKVEvents,
-  subscribeKVEvents,
-} from '../../../../src/serve/gateway/events/index.ts';
+import { CachePicture } from '../../../../src/serve/gateway/events/cachePicture.ts';
+import { publishKVEvents } from '../../../../src/serve/gateway/events/publisher.ts';
+import { subscribeKVEvents } from '../../../../src/serve/gateway/events/subscriber.ts';
 import { blocks, layout, openRuntime, write } from '../../../embed/liveRuntime.ts';
 import { portOfOurOwn } from '../../../ports.ts';
 

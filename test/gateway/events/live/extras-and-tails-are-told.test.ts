@@ -4,13 +4,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { KVRuntime } from '../../../../src/index.ts';
 import { blake2s, type RequestExtras } from '../../../../src/runtime/index.ts';
-import {
-  CachePicture,
-  type KVEventBatch,
-  type KVPublisherOptions,
-  publishKVEvents,
-  subscribeKVEvents,
-} from '../../../../src/serve/gateway/events/index.ts';
+import { CachePicture } from '../../../../src/serve/gateway/events/cachePicture.ts';
+import { type KVPublisherOptions, publishKVEvents } from '../../../../src/serve/gateway/events/publisher.ts';
+import { subscribeKVEvents } from '../../../../src/serve/gateway/events/subscriber.ts';
+import type { KVEventBatch } from '../../../../src/serve/gateway/events/wire.ts';
 import { layout, openHostRuntime, prompt, promptBlocks, write } from '../../../embed/liveRuntime.ts';
 
 const open: AsyncDisposable[] = [];

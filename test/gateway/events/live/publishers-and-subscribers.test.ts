@@ -4,14 +4,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Dealer, Publisher, Router } from 'zeromq';
 import type { CacheEvent } from '../../../../src/embed/observability.ts';
+import { CachePicture } from '../../../../src/serve/gateway/events/cachePicture.ts';
+import { type KVEventSource, publishKVEvents } from '../../../../src/serve/gateway/events/publisher.ts';
 import {
-  CachePicture,
-  type KVEventBatch,
-  type KVEventSource,
   type KVEventSubscription,
-  publishKVEvents,
   subscribeKVEvents,
-} from '../../../../src/serve/gateway/events/index.ts';
+} from '../../../../src/serve/gateway/events/subscriber.ts';
+import type { KVEventBatch } from '../../../../src/serve/gateway/events/wire.ts';
 import { loadMessagePack, numberFrame, packBatch } from '../../../../src/serve/gateway/events/wire.ts';
 import { portOfOurOwn } from '../../../ports.ts';
 

@@ -1,13 +1,8 @@
 /** Blocks that a lower tier holds since an earlier run. */
 
 import { describe, expect, it } from 'vitest';
-import {
-  type AdoptedBlock,
-  BlockKeys,
-  KeyChain,
-  KVManager,
-  kvLayout,
-} from '../../../../src/runtime/index.ts';
+import { BlockKeys, KeyChain, KVManager, kvLayout } from '../../../../src/runtime/index.ts';
+import type { AdoptedBlock } from '../../../../src/runtime/manager/loss.ts';
 import { World } from '../world.ts';
 
 const tiers = { hbm: { capacityBytes: 8 }, nvme: { capacityBytes: 8, landingBytes: 2 } };

@@ -1,7 +1,8 @@
 /** When cached blocks go down: each policy does what its name says, and not what another's says. */
 
 import { describe, expect, it } from 'vitest';
-import { KVManager, type OffloadChoice, offloadPolicyNames } from '../../../../src/runtime/index.ts';
+import { KVManager, type OffloadChoice } from '../../../../src/runtime/index.ts';
+import { offloadPolicyNames } from '../../../../src/runtime/manager/offloadPolicies.ts';
 import { World } from '../world.ts';
 
 function world(offload: OffloadChoice | undefined, policy = 'lru'): World {

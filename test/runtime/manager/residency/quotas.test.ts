@@ -7,8 +7,8 @@ import {
   LogWriter,
   type ManagerConfig,
   Outcome,
-  replayLog,
 } from '../../../../src/runtime/index.ts';
+import { replayLog } from '../../../../src/runtime/log/replayer.ts';
 import { SeededRandom } from '../../../../src/testing/index.ts';
 import { keysOf } from '../../batching/world.ts';
 
