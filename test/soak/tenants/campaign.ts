@@ -8,10 +8,11 @@
  */
 
 import { createHash } from 'node:crypto';
-import { KVRuntime, type KVSequence, kvLayout, TieredKVStorage, TierKVError } from '../../../src/index.ts';
-import type { Granularity, Sequence } from '../../../src/runtime/index.ts';
+import { KVRuntime, type KVSequence, kvLayout, TierKVError } from '../../../src/index.ts';
+import type { Granularity } from '../../../src/runtime/geometry/box.ts';
+import type { Sequence } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
-import type { KVBlockDescriptor } from '../../../src/views/index.ts';
+import { type KVBlockDescriptor, TieredKVStorage } from '../../../src/views/index.ts';
 import { testAdapter } from '../../adapter.ts';
 
 export interface TenantSoakOptions {
