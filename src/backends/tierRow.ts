@@ -68,8 +68,12 @@ interface TierDevice {
 export interface DurableTier {
   /** Blocks that it holds since an earlier run, least recently used first. */
   records(): readonly AdoptedBlock[];
-  /** Fulfilled when all blocks whose writing has ended are durable. @throws TKV_IO */
-  save(): Promise<void>;
+  /**
+   * Fulfilled when all blocks whose writing has ended are durable, and each was read back once since it was written.
+   * @returns places that turned out not to hold what was written there: they hold nothing from now on
+   * @throws TKV_IO
+   */
+  save(): Promise<readonly SlotPlace[]>;
   /** Notes that were kept with the blocks (`noteOf`). */
   readonly notes: TierNotes;
 }
@@ -155,10 +159,33 @@ export interface TierRow<Options> {
   check(options: Options): void;
   /** undefined: the tier is off. */
   wish(options: Options): TierWish | undefined;
+  /**
+   * Bytes that this number of pages takes of the tier's size, where headers, padding and indexes count against it too. More pages take
+   * more. Default: the pages alone.
+   */
+  bytesOf?(pages: number, pageBytes: number, unitBytes: readonly number[]): number;
   /** That the machine can hold it, before anything is opened. @throws TKV_CONFIG naming `NAME.capacityBytes` */
   requireRoom?(bytes: number, options: Options): Promise<void>;
   /** @throws {TierKVError} when the store cannot be had; nothing stays open then */
   open(request: TierRequest<Options>): Promise<OpenedTier>;
+}
+
+/** Bytes of pages for which a tier of the row has room within `bytes`; all of them where nothing else takes room there. */
+export function roomWithin(
+  row: Pick<TierRow<never>, 'bytesOf'>,
+  bytes: number,
+  pageBytes: number,
+  unitBytes: readonly number[],
+): number {
+  if (row.bytesOf === undefined) return bytes;
+  let pages = 0;
+  let most = Math.floor(bytes / pageBytes);
+  while (pages < most) {
+    const middle = pages + Math.ceil((most - pages) / 2);
+    if (row.bytesOf(middle, pageBytes, unitBytes) <= bytes) pages = middle;
+    else most = middle - 1;
+  }
+  return pages * pageBytes;
 }
 
 /** The error of a call that needs a device, to a runtime without one. */

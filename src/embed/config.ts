@@ -1,6 +1,6 @@
 /** Configuration by an embedder, and the pools that follow from it. */
 
-import type { TierRow, TierWish } from '../backends/tierRow.ts';
+import { roomWithin, type TierRow, type TierWish } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, tierRows } from '../backends/tierRows.ts';
 import { configError, described, renamed, requireInteger } from '../runtime/errors.ts';
 import { requireKVLayout } from '../runtime/geometry/layout.ts';
@@ -187,18 +187,24 @@ const DEADLINE_MS_DEFAULT = 10_000;
 export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): ManagerConfig {
   const blocksPerPage = requireInteger('blocksPerPage', config.blocksPerPage ?? 1, 1, 2 ** 15);
   const pageBytes = units.pageBytes * blocksPerPage;
-  const size = (field: string, bytes: number): { capacityBytes: number; landingBytes: number } => {
+  const size = ({
+    row,
+    wish: { field, bytes },
+  }: AskedTier): { capacityBytes: number; landingBytes: number } => {
     requireInteger(field, bytes, 0);
-    const landing = Math.min(Math.floor(bytes * LANDING_SHARE), LANDING_BYTES_MAX);
+    const roomBytes = roomWithin(row, bytes, pageBytes, units.unitBytes);
+    const landing = Math.min(Math.floor(roomBytes * LANDING_SHARE), LANDING_BYTES_MAX);
     const landingBytes = Math.floor(landing / pageBytes) * pageBytes;
-    if (bytes - landingBytes < pageBytes) {
+    if (roomBytes - landingBytes < pageBytes) {
+      const least = row.bytesOf?.(1, pageBytes, units.unitBytes) ?? pageBytes;
+      const taken = least === pageBytes ? '' : `, which takes ${least} there`;
       throw configError(
         field,
-        `is ${bytes}, less than a block of ${pageBytes} bytes`,
-        'Give it room for a block or more.',
+        `is ${bytes}, less than a block of ${pageBytes} bytes${taken}`,
+        `Give it ${least} bytes or more.`,
       );
     }
-    return { capacityBytes: bytes - landingBytes, landingBytes };
+    return { capacityBytes: roomBytes - landingBytes, landingBytes };
   };
   const wishes = tierRows.flatMap((row): AskedTier[] => {
     const wish = row.wish(config);
@@ -207,14 +213,16 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
   const [top] = wishes;
   if (top === undefined || !top.row.canBeTop) throw noTopTier(config);
   const sharedFrom = wishes.findIndex(({ row }) => row.isShared === true);
-  const sizes = wishes.map(({ row: { name }, wish: { field, bytes, writeBudget } }, position) => [
-    name,
-    {
-      ...size(field, bytes),
+  const sizes = wishes.map((asked, position) => {
+    const { name } = asked.row;
+    const { writeBudget } = asked.wish;
+    const sized = {
+      ...size(asked),
       ...offloadOf(name, position === TOP, position < sharedFrom, config),
       ...(writeBudget === undefined ? {} : { writeBudget }),
-    },
-  ]);
+    };
+    return [name, sized];
+  });
   const migrates = config.migration !== false && wishes.filter(({ row }) => row.isShared !== true).length > 1;
   const deadlineMs = config.transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
   return {

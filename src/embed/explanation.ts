@@ -225,6 +225,7 @@ const doings: Readonly<Partial<Record<InputOp, string>>> = {
   [InputOp.PREFETCH]: 'for a prefetch',
   [InputOp.MOVE]: 'for a block that migration moved',
   [InputOp.SAVE]: 'for a block that was saved',
+  [InputOp.DAMAGED]: 'when a block was found to be damaged',
   [InputOp.EVICT]: 'because the server or migration asked for it',
   [InputOp.COMPLETE]: 'for a transfer that ended',
   [InputOp.TICK]: 'for transfers that were late',

@@ -2,7 +2,7 @@
  * Plans of a migrator: which blocks should lie in another tier. A tier that is fuller than `downFrom` sends its cold
  * and warm blocks down, the coldest first, until it is `downTo` full; hot blocks stay. A tier that is emptier than
  * `upBelow` takes hot blocks from below, the hottest first, until it is that full. What a quota or a hint keeps in its tier
- * does not go down. Plans are data: making one changes nothing.
+ * does not go down, and nothing goes to a tier without free room: that would cost another block its place. Plans are data: making one changes nothing.
  *
  *     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
  */
@@ -86,8 +86,9 @@ export function planMoves(
     const leaving = ranked(blocks, tiers[from].tier, classifier, nowUs, (t) => t !== 'hot');
     for (const { block, score } of leaving) {
       if (used[from] <= thresholds.downTo * tiers[from].capacityBytes) break;
-      if (!taken.has(block.blockId) && block.isKept !== true)
-        add(block, lowerWithRoom(from, block.sizeBytes, tiers, used), score);
+      if (taken.has(block.blockId) || block.isKept === true) continue;
+      const to = lowerWithRoom(from, block.sizeBytes, tiers, used);
+      if (to !== undefined) add(block, to, score);
     }
   }
   for (let to = 0; to < tiers.length - 1; to++) {
@@ -125,17 +126,17 @@ function ranked(
     .sort((a, b) => b.score - a.score || a.block.blockId - b.block.blockId);
 }
 
-/** The next lower tier that has room for the block, or the next one, which makes room. */
+/** The next lower tier that has room for the block; undefined where none has: a move makes no other block go. */
 function lowerWithRoom(
   from: number,
   sizeBytes: number,
   tiers: readonly MigrationTier[],
   used: readonly number[],
-): number {
+): number | undefined {
   for (let to = from + 1; to < tiers.length; to++) {
     if (used[to] + sizeBytes <= tiers[to].capacityBytes) return to;
   }
-  return from + 1;
+  return undefined;
 }
 
 // The shares of a tier at which blocks move, checked.

@@ -1,13 +1,15 @@
 /**
  * How what is cached gets into the files before a planned end. A save copies, block by block, straight from where each
  * block lies; it moves nothing and gives no room away, so what could not be written is still where it was. Each copy is
- * read back before it counts, and all of them are durable before the call ends well.
+ * read back before it counts, and so is what others wrote there before and has not been read since. All of them are durable
+ * before the call ends well.
  */
 
 import type { DurableTier } from '../backends/tierRow.ts';
 import { namedError, TierKVError } from '../runtime/errors.ts';
 import { tierName } from '../runtime/index.ts';
 import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
+import type { SlotPlace } from '../runtime/tier/tierStore.ts';
 import { inConfigNames } from './config.ts';
 import type { RequestContext } from './context.ts';
 import type { OpenStores } from './stores.ts';
@@ -25,6 +27,8 @@ const saveOptionsNames: readonly string[] = optionNames<SaveOptions>({ whenFull:
 /** Bytes that are on their way at a time, and blocks: few enough that each of them is on disk before its deadline. */
 const UNDER_WAY_BYTES = 64 * 1024 * 1024;
 const UNDER_WAY_BLOCKS = 64;
+/** A block that turns out to be damaged is written anew where it still lies above; more rounds than one need others' writes. */
+const ROUNDS_MAX = 4;
 /** Blocks in a row that a tier refuses, or is late with, before the others are not tried. */
 const REFUSALS_MAX = 64;
 
@@ -47,12 +51,20 @@ export async function saveDurably(
   const durable = durableOf(target);
   if (durable === undefined) return 0;
   const run = new SaveRun(context, target, whenFull === 'replace');
-  await run.copyAll();
-  const held = manager.inspect.usage(target).slots.ready;
-  try {
-    await durable.save();
-  } catch (error) {
-    throw notDurable(inConfigNames(error), run.copied);
+  let held = 0;
+  for (let round = 1; round <= ROUNDS_MAX; round++) {
+    await run.copyAll();
+    held = manager.inspect.usage(target).slots.ready;
+    let damaged: readonly SlotPlace[];
+    try {
+      damaged = await durable.save();
+    } catch (error) {
+      throw notDurable(inConfigNames(error), run.copied);
+    }
+    if (damaged.length === 0) break;
+    for (const { slot, generation } of damaged) manager.damaged(target, slot, generation, context.nowUs());
+    held = manager.inspect.usage(target).slots.ready;
+    if (round === ROUNDS_MAX) run.left.set('what is read there is not what was written', damaged.length);
   }
   if (run.left.size === 0) return held;
   throw inConfigNames(notKept(held, run.left, tierName(manager.inspect.tiers[target])));
@@ -86,6 +98,9 @@ class SaveRun {
   async copyAll(): Promise<void> {
     const { manager } = this.#context;
     this.#keys = manager.inspect.unsaved(this.#target);
+    this.#next = 0;
+    this.#refusals = 0;
+    this.left.clear();
     const fit = Math.floor(UNDER_WAY_BYTES / Math.max(...manager.config.unitBytes));
     const lanes = Math.max(2, Math.min(UNDER_WAY_BLOCKS, fit));
     await Promise.all(Array.from({ length: lanes }, () => this.#lane()));

@@ -278,5 +278,9 @@ export async function requireMachineHolds(manager: ManagerConfig, options: TierO
       );
     }
   }
-  for (const { row, bytes } of asked) await row.requireRoom?.(bytes, options);
+  const { unitBytes, pageBytes = Math.max(...unitBytes) } = manager;
+  for (const { row, bytes } of asked) {
+    const taken = row.bytesOf?.(Math.floor(bytes / pageBytes), pageBytes, unitBytes) ?? bytes;
+    await row.requireRoom?.(taken, options);
+  }
 }

@@ -3,9 +3,10 @@
  * is not said of its speed comes from a calibrated profile (`tierkv calibrate`).
  */
 
+import { nvmeTier } from '../backends/file/fileTier.ts';
 import { guarded } from '../backends/guarded.ts';
 import { hostDigest } from '../backends/host/hostDigest.ts';
-import type { OpenedTier } from '../backends/tierRow.ts';
+import { type OpenedTier, roomWithin } from '../backends/tierRow.ts';
 import type { TierOptions } from '../backends/tierRows.ts';
 import { adoptRecovered, storeIdentity } from '../embed/assembly.ts';
 import { DeviceKeeper } from '../embed/deviceKeeper.ts';
@@ -35,6 +36,7 @@ import {
   type DecisionSink,
   type Digest,
   type KVManager,
+  type ManagerConfig,
   Outcome,
   outcomeNames,
   type StoreResult,
@@ -212,8 +214,10 @@ export async function openTiers<Storage>(
     deviceId: hbm.deviceId ?? 0,
     privateKeyWords: config.pool.privateKeyWords ?? [a, b],
   };
-  await requireMachineHolds(resolvePoolConfig(poolConfig).manager, { nvme: filesOf(nvme) });
-  const pool = new MultiGranularKVPool(poolConfig, config.sink ?? null);
+  const { manager: asked } = resolvePoolConfig(poolConfig);
+  const fitting: KVPoolConfig = { ...poolConfig, nvmeCapacityBytes: roomInFiles(nvme, asked) };
+  await requireMachineHolds(resolvePoolConfig(fitting).manager, { nvme: filesOf(nvme) });
+  const pool = new MultiGranularKVPool(fitting, config.sink ?? null);
   const { manager } = pool;
   await using opened = new OpenParts();
   const stores = opened.use(await openStores(storeConfig(config, pool, nvme), manager));
@@ -228,6 +232,19 @@ export async function openTiers<Storage>(
   const storage = make({ set, pool, stores, loop, keeper, backends });
   opened.move();
   return storage;
+}
+
+/** Bytes of units that the files have room for. @throws TKV_CONFIG with the least that works */
+function roomInFiles(nvme: TierConfig | undefined, { unitBytes, pageBytes = 0 }: ManagerConfig): number {
+  if (nvme === undefined) return 0;
+  const room = roomWithin(nvmeTier, nvme.capacityBytes, pageBytes, unitBytes);
+  if (room > 0) return room;
+  const least = nvmeTier.bytesOf?.(1, pageBytes, unitBytes) ?? pageBytes;
+  throw configError(
+    'nvme.capacityBytes',
+    `is ${nvme.capacityBytes}, and a page of ${pageBytes} bytes takes ${least} in the files, with headers and padding`,
+    `Give it ${least} bytes or more.`,
+  );
 }
 
 function storeConfig(

@@ -25,7 +25,7 @@ export { type ErrorCode, TierKVError } from '../../runtime/errors.ts';
 export { type KVLayout, kvLayout } from '../../runtime/geometry/layout.ts';
 export type { KeyElements, RequestExtra, RequestExtras } from '../../runtime/keys/keyChain.ts';
 
-/** What `openInBrowser` takes: the options of `KVRuntime.open` that a page can have. */
+/** Options of `openInBrowser`: the ones of `KVRuntime.open` that a page can have. */
 export interface BrowserRuntimeConfig extends Omit<KVRuntimeConfig, 'adapter' | 'wait' | 'remote' | 'log'> {
   /**
    * Behaviour where the files cannot be had: another tab has them, the window is private, storage is full. `fail`: the

@@ -6,7 +6,7 @@
 
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
-import { JobPriority, type Place, type Transfer } from '../../runtime/tables/jobTable.ts';
+import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, IssuedJobs, TransferDriver } from '../../runtime/tier/driver.ts';
 import { linkName, Outcome, type Tier, type TierName, tierName } from '../../runtime/tier/tier.ts';
 import {
@@ -411,7 +411,7 @@ function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem 
     digest: transfer.digest,
     tokens: transfer.tokens,
     parent: transfer.parent,
-    readBack: transfer.priority === JobPriority.SAVE,
+    readBack: transfer.readBack,
     bytes,
   };
 }

@@ -19,6 +19,7 @@ import {
   refused,
   SlotLedger,
   SlotLocks,
+  type SlotPlace,
   type StoreItem,
   type StoreResult,
   type TierStore,
@@ -31,6 +32,7 @@ import { closedStore, NoteReader } from './noteReader.ts';
 import {
   BLOCKS_NAME,
   checkedOptions,
+  describeWarm,
   type FileStoreOptions,
   type FileStoreSettings,
   INDEX_NAME,
@@ -39,6 +41,7 @@ import {
   type StuckIo,
 } from './opening.ts';
 import { folderAt } from './posixFolder.ts';
+import { Proofs } from './proof.ts';
 import {
   type FileLayout,
   type FileRecordShape,
@@ -166,21 +169,7 @@ export class FileStore implements TierStore {
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
     if (table === undefined) return [];
-    const entries = Array.from(table.byLastUse(), (slot) => table.entry(slot));
-    const byKey = new Map(entries.map((entry) => [entry.key.join(), entry]));
-    const taken = new Set<SlotEntry>();
-    const ordered: SlotEntry[] = [];
-    for (const latest of entries.reverse()) {
-      const chain: SlotEntry[] = [];
-      let next: SlotEntry | undefined = latest;
-      while (next !== undefined && !taken.has(next)) {
-        chain.push(next);
-        taken.add(next);
-        next = next.parent && byKey.get(next.parent.join());
-      }
-      ordered.push(...chain.reverse());
-    }
-    return ordered.reverse();
+    return table.chainsByLastUse();
   }
 
   /** Whether records can have notes: those of a store that an older tierkv made cannot. */
@@ -204,6 +193,23 @@ export class FileStore implements TierStore {
     } catch (error) {
       throw this.#opened.folder.problem('making writes durable', error);
     }
+  }
+
+  /**
+   * As `sync`, and every record that was written and not read since is read.
+   * @returns places that do not hold what was written there; they hold nothing from now on, and the next start finds nothing
+   * @throws as `sync`, also when a record cannot be read
+   */
+  async prove(): Promise<readonly SlotPlace[]> {
+    await this.sync();
+    let damaged: readonly SlotPlace[] = [];
+    try {
+      damaged = (await this.#flow.proofs?.prove()) ?? [];
+    } catch (error) {
+      throw this.#opened.folder.problem('reading back what was written', error);
+    }
+    if (damaged.length > 0) await this.checkpoint();
+    return damaged;
   }
 
   write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
@@ -280,24 +286,6 @@ export class FileStore implements TierStore {
   }
 }
 
-/** Facts about the start and the index. */
-function describeWarm({ warm, recovered, isNew }: OpenedFile): Record<string, string | number | boolean> {
-  if (warm === undefined || recovered === undefined) return { restart: 'empty' };
-  return {
-    restart: 'warm',
-    recoveredFrom: isNew
-      ? 'nothing: the store is new'
-      : recovered.indexProblem === ''
-        ? 'checkpoint'
-        : `all records: ${recovered.indexProblem}`,
-    recoveredClosed: recovered.closed,
-    recoveryReadBytes: recovered.bytesRead,
-    recoveryReadRegions: recovered.regionsRead,
-    recoveryLeftovers: recovered.leftovers.length,
-    ...warm.describe(),
-  };
-}
-
 // Takes items through the store. An item's slot stays locked until the item ends, and each item ends once:
 //
 //     call -> refused (closed, misplaced, busy, stale, missing)                           -> end
@@ -327,6 +315,8 @@ interface IoBatch {
 
 class RequestFlow {
   readonly #parts: FlowParts;
+  /** Undefined where no record outlives the process. */
+  readonly proofs: Proofs | undefined;
   #notesLeftOut = 0;
   readonly #opened: OpenedFile;
   readonly #settings: FileStoreSettings;
@@ -367,7 +357,7 @@ class RequestFlow {
       nextSequence: () => opened.warm?.nextSequence() ?? ++this.#sequence,
       noteOf: (key, record) => this.#noteOf(key, record),
       sequenceOf: (slot) => opened.warm?.table.sequenceOf(slot) ?? 0,
-      spoiled: (slot) => opened.warm?.spoiled(slot),
+      spoiled: (slot) => this.#spoiled(slot),
       finish: (request, result) => this.#finish(request, result),
       retry: (plan) => this.#push(plan),
       stuck: ({ kind, plan }, retired) => {
@@ -375,6 +365,24 @@ class RequestFlow {
       },
       failed: (errno) => this.failed(errno),
     };
+    if (opened.warm === undefined) return;
+    const { file, family, warm } = opened;
+    this.proofs = new Proofs({
+      file,
+      layout,
+      family,
+      staging,
+      table: warm.table,
+      push: (io) => this.#queue.push(io),
+      spoiled: (slot) => this.#spoiled(slot),
+      failed: (errno) => this.failed(errno),
+    });
+    warm.durability.follow(this.proofs);
+  }
+
+  #spoiled(slot: number): void {
+    this.#opened.warm?.spoiled(slot);
+    this.proofs?.forget(slot);
   }
 
   /**
@@ -450,7 +458,10 @@ class RequestFlow {
       return;
     }
     this.#underWay += 1;
-    if (kind === 'write') this.#ledger.take(item);
+    if (kind === 'write') {
+      this.#ledger.take(item);
+      this.proofs?.writing(item.slot);
+    }
     batch[kind === 'write' ? 'writes' : 'reads'].push({
       kind,
       item,
@@ -504,7 +515,12 @@ class RequestFlow {
   }
 
   /** Begins the writes. If restarts are warm, the regions that are written are marked first. */
-  #beginWrites(writes: readonly SlotRequest[]): void {
+  #beginWrites(batch: readonly SlotRequest[]): void {
+    const writes = batch.filter((request) => {
+      const free = this.proofs?.free(request.item.slot);
+      void free?.then(() => this.#beginWrites([request]));
+      return free === undefined;
+    });
     if (writes.length === 0) return;
     const marked = this.#opened.warm?.begin(writes.map(({ item }) => item));
     if (marked === undefined) {
@@ -546,7 +562,7 @@ class RequestFlow {
         const isWrong = result.outcome === Outcome.CORRUPT;
         if (isWrong) this.failed('EIO');
         const wrong = refused(`EIO on write of slot ${item.slot}: read back, ${result.reason}`);
-        this.#finish({ ...written, item: { ...item, readBack: false } }, isWrong ? wrong : result);
+        this.#finish({ ...written, wasReadBack: true }, isWrong ? wrong : result);
       },
     };
     this.#begin([read]);
@@ -558,16 +574,23 @@ class RequestFlow {
       request.end(result);
       return;
     }
-    if (kind === 'write' && item.readBack === true && result.outcome === Outcome.LOADED) {
+    const isDone = item.readBack !== true || request.wasReadBack === true;
+    if (kind === 'write' && !isDone && result.outcome === Outcome.LOADED) {
       this.#readBack(request);
       return;
     }
     const { warm } = this.#opened;
     const isLoaded = result.outcome === Outcome.LOADED;
     if (kind === 'write') {
-      if (isLoaded) this.#ledger.fill(item);
+      if (isLoaded) {
+        this.#ledger.fill(item);
+        this.proofs?.written(item.slot, request.wasReadBack === true);
+      } else this.proofs?.notWritten(item.slot);
       warm?.end(item, isLoaded ? request.sequence : 0);
-    } else if (isLoaded) warm?.used(item.slot);
+    } else if (isLoaded) {
+      warm?.used(item.slot);
+      if (this.#settings.verifyReads && item.checkedLater !== true) this.proofs?.read(item.slot);
+    }
     if (result.outcome === Outcome.TIMED_OUT) this.#timedOut += 1;
     this.#underWay -= 1;
     this.#locks.release(item.slot, kind);

@@ -5,17 +5,20 @@
 
 import type { WriteBudgetConfig } from '../../runtime/index.ts';
 import { oneOf, optionNames, requireOptions, requireText } from '../../runtime/options.ts';
+import { poolShape } from '../../runtime/tables/slotPool.ts';
 import { LastingRefusal } from '../engine/refusals.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
+import { geometryOf } from './indexBlocks.ts';
 import type { FileStoreOptions } from './opening.ts';
+import { DATA_START_BYTES, fileLayout } from './record.ts';
 import type { SlotEntry } from './slotTable.ts';
 
 interface NvmeConfig {
   /** Its last folder is made, for this user alone, where it is missing. */
   readonly dir: string;
   /**
-   * Bytes of blocks. Each block has a header beside it and is padded to whole 4,096 bytes, so the files take more, the more
-   * so the smaller blocks are: `describe().nvme` has `fileBytesMax` and `physicalBytes`.
+   * Most bytes that the files take together. Each block has a header beside it and is padded to whole 4,096 bytes, and 64 to
+   * 128 bytes of index: a block of 16 KiB takes 20 KiB, one of 2 MiB takes 4 KiB more. What fits is in `usage` as capacity.
    */
   readonly bytes: number;
   /**
@@ -77,6 +80,11 @@ export const nvmeTier: TierRow<NvmeOptions> = {
     const { bytes, writeBudget } = nvme;
     return { field: 'nvme.bytes', bytes, ...(writeBudget === undefined ? {} : { writeBudget }) };
   },
+  bytesOf(pages, pageBytes, unitBytes) {
+    const one = fileLayout(poolShape(1, pageBytes, unitBytes));
+    const index = geometryOf({ ...one, shape: { ...one.shape, pages } });
+    return DATA_START_BYTES + pages * one.pageStrideBytes + index.fileBytes;
+  },
   async requireRoom(bytes, { nvme }) {
     const { requireDiskHolds } = await import('./posixFolder.ts');
     await requireDiskHolds(bytes, nvme?.dir ?? '');
@@ -118,8 +126,9 @@ export async function openFiles(
     durable: {
       records: () => store.records(),
       async save() {
-        await store.sync();
+        const damaged = await store.prove();
         await store.requireInPlace();
+        return damaged;
       },
       notes: {
         missing: store.hasNotes

@@ -457,3 +457,25 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     ...(options.onPoint === undefined ? {} : { onPoint: guarded(options.onPoint) }),
   };
 }
+
+/** Facts about the start and the index. */
+export function describeWarm({
+  warm,
+  recovered,
+  isNew,
+}: OpenedFile): Record<string, string | number | boolean> {
+  if (warm === undefined || recovered === undefined) return { restart: 'empty' };
+  return {
+    restart: 'warm',
+    recoveredFrom: isNew
+      ? 'nothing: the store is new'
+      : recovered.indexProblem === ''
+        ? 'checkpoint'
+        : `all records: ${recovered.indexProblem}`,
+    recoveredClosed: recovered.closed,
+    recoveryReadBytes: recovered.bytesRead,
+    recoveryReadRegions: recovered.regionsRead,
+    recoveryLeftovers: recovered.leftovers.length,
+    ...warm.describe(),
+  };
+}

@@ -13,7 +13,14 @@
 import { digestBytes } from '../../runtime/digest.ts';
 import { invariant } from '../../runtime/errors.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
-import { corrupt, loaded, refused, type StoreItem, type StoreResult } from '../../runtime/tier/tierStore.ts';
+import {
+  corrupt,
+  loaded,
+  refused,
+  type SlotPlace,
+  type StoreItem,
+  type StoreResult,
+} from '../../runtime/tier/tierStore.ts';
 import { hostDigest } from '../host/hostDigest.ts';
 import { BLOCK_BYTES, type DataFile, type Extents, errnoOf, type RangedFile } from './dataFile.ts';
 import type { IoKind, QueuedIo, StagingPool } from './ioQueue.ts';
@@ -274,6 +281,8 @@ export interface SlotRequest {
   staged: boolean;
   /** For a read: it compares what was just written there with the item, and keeps the bytes to itself. */
   readonly isReadBack?: boolean;
+  /** Of a write: its record was read back. */
+  readonly wasReadBack?: boolean;
   /** Number of the record that a write makes; 0 until the header is laid out. */
   sequence: number;
   /** I/Os of the request that have not ended. */
@@ -475,12 +484,7 @@ export class RecordScan {
   }
 
   #judge(memory: Uint8Array, slot: number, sizeClass: number): FoundRecord | string {
-    const shape = this.#layout.records[sizeClass];
-    const header = headerIn(memory);
-    const fault = headerFault(header, this.#family, { slot, sizeClass }, shape);
-    if (fault !== '') return fault;
-    const facts = recordFacts(header);
-    return { ...facts, slot, sizeClass, problem: payloadProblem(memory, shape, facts) };
+    return judgeRecord(memory, { slot, sizeClass }, this.#layout, this.#family);
   }
 
   #take(bytes: number): Uint8Array {
@@ -488,6 +492,21 @@ export class RecordScan {
     invariant(memory !== undefined, 'a scan must have staging memory');
     return memory;
   }
+}
+
+/** The record in the bytes of its place, whole or not, or why they hold no record. */
+export function judgeRecord(
+  memory: Uint8Array,
+  place: Pick<SlotPlace, 'slot' | 'sizeClass'>,
+  layout: FileLayout,
+  family: RecordFamily,
+): FoundRecord | string {
+  const shape = layout.records[place.sizeClass];
+  const header = headerIn(memory);
+  const fault = headerFault(header, family, place, shape);
+  if (fault !== '') return fault;
+  const facts = recordFacts(header);
+  return { ...facts, ...place, problem: payloadProblem(memory, shape, facts) };
 }
 
 function payloadProblem(memory: Uint8Array, shape: FileRecordShape, facts: RecordFacts): string {

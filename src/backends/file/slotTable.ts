@@ -141,6 +141,25 @@ export class SlotTable {
     return slots.sort((a, b) => lastUse(a) - lastUse(b) || this.sequenceOf(a) - this.sequenceOf(b));
   }
 
+  /** Records, least recently used first. A block comes after all that continue it: it was used whenever they were. */
+  chainsByLastUse(): SlotEntry[] {
+    const entries = Array.from(this.byLastUse(), (slot) => this.entry(slot));
+    const byKey = new Map(entries.map((entry) => [entry.key.join(), entry]));
+    const taken = new Set<SlotEntry>();
+    const ordered: SlotEntry[] = [];
+    for (const latest of entries.reverse()) {
+      const chain: SlotEntry[] = [];
+      let next: SlotEntry | undefined = latest;
+      while (next !== undefined && !taken.has(next)) {
+        chain.push(next);
+        taken.add(next);
+        next = next.parent && byKey.get(next.parent.join());
+      }
+      ordered.push(...chain.reverse());
+    }
+    return ordered.reverse();
+  }
+
   isStale(block: number, half: number): boolean {
     return (this.#stale[block] & (1 << half)) !== 0;
   }
@@ -220,6 +239,8 @@ export class RegionMarks {
    * state never overwrites a newer one.
    */
   readonly #writes: Map<number, SharedRun> = new Map();
+  /** How often what was written came to count as not written. */
+  #forgotten = 0;
   #epoch: number;
 
   constructor(file: DataFile, geometry: IndexGeometry, store: Digest, epoch: number) {
@@ -286,6 +307,12 @@ export class RegionMarks {
     return this.writeAll();
   }
 
+  /** What was written may not be in the file: it is written again before the next write to its regions. */
+  forgetWritten(): void {
+    this.#written = new RegionBits();
+    this.#forgotten++;
+  }
+
   /** Writes every MARK block that differs from the file. */
   async writeAll(): Promise<void> {
     const blocks = new Set<number>();
@@ -310,10 +337,11 @@ export class RegionMarks {
    */
   async #write(block: number): Promise<void> {
     const epoch = this.#epoch;
+    const forgotten = this.#forgotten;
     const words = this.#wanted.block(block);
     sealBlock(words, BlockKind.MARK, block, this.#store, epoch);
     await this.#file.writev([bytesOf(words)], blockOffset(this.#geometry, epoch, BlockKind.MARK, block));
-    if (epoch === this.#epoch) this.#written.addBlock(block, words);
+    if (epoch === this.#epoch && forgotten === this.#forgotten) this.#written.addBlock(block, words);
   }
 }
 

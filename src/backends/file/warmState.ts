@@ -76,10 +76,22 @@ export class WarmState {
   #checkpointing: Promise<void> | undefined;
   #failures = 0;
   #lastError = '';
+  #marksInDoubt = false;
 
   constructor(parts: WarmParts) {
     this.#watch = new IoWatch(parts.settings.deadlineMs);
-    const index = this.#watch.wrap(parts.index);
+    const watched = this.#watch.wrap(parts.index);
+    const index: DataFile = {
+      ...watched,
+      sync: async () => {
+        try {
+          await watched.sync();
+        } catch (error) {
+          this.#indexInDoubt();
+          throw error;
+        }
+      },
+    };
     this.#parts = { ...parts, index };
     this.table = parts.table;
     this.#marks = new RegionMarks(index, parts.geometry, parts.family.store, parts.markEpoch);
@@ -92,6 +104,25 @@ export class WarmState {
       if (error !== undefined) this.#failed(error);
       parts.settings.onPoint?.(error === undefined ? undefined : errnoOf(error));
     });
+    this.durability.follow({
+      mend: async () => {
+        if (!this.#marksInDoubt) return;
+        this.#marksInDoubt = false; // a sync that fails meanwhile sets it again
+        await this.#marks.writeAll().catch((error: unknown) => {
+          this.#marksInDoubt = true;
+          throw error;
+        });
+      },
+      syncBegins() {},
+      syncEnded() {},
+    });
+  }
+
+  /** A sync of the index failed: all of it that was written counts as not written. */
+  #indexInDoubt(): void {
+    this.#marksInDoubt = true;
+    this.#marks.forgetWritten();
+    for (const half of [0, 1]) this.table.makeStale(half);
   }
 
   /** Draws the number of the next record written. */
@@ -243,6 +274,7 @@ export class WarmState {
     if (closing) this.table.makeStale(epoch % 2);
     const slotBlocks = await this.#writer.writeSlots(epoch);
     await index.sync();
+    const before = this.#done;
     await this.#writeDone({
       epoch,
       sequence: this.#sequence,
@@ -250,7 +282,12 @@ export class WarmState {
       closed: closing && this.#marks.isEmpty,
       slotBlocks,
     });
-    await index.sync();
+    try {
+      await index.sync();
+    } catch (error) {
+      this.#done = before; // the same epoch is written once more
+      throw error;
+    }
     this.#checkpoints++;
   }
 
@@ -427,8 +464,9 @@ function nothingRecovered(layout: FileLayout): Recovered {
 
 // ---- durability points: one fdatasync for many writes
 //
-// A record survives a loss of power once a point that began after its write has ended. A crash of the process
-// alone loses no written record. A point is taken when `syncBytes` were written, when the oldest of them has
+// A record survives a loss of power once a point that began after its write has ended. After a sync that failed the system may
+// have dropped what was to be synced and say yes to the next one: so its records and marks are written again before any
+// further point. A crash of the process alone loses no written record. A point is taken when `syncBytes` were written, when the oldest of them has
 // waited `syncMs`, and when `sync` is called. Without writes no timer runs.
 
 interface DurabilitySettings {
@@ -436,8 +474,17 @@ interface DurabilitySettings {
   readonly syncMs: number;
 }
 
+/** What has to know of durability points. */
+interface PointFollower {
+  /** Writes again what an earlier sync that failed may have lost. @throws with the errno as `code` */
+  mend(): Promise<void>;
+  syncBegins(): void;
+  syncEnded(isDurable: boolean): void;
+}
+
 class Durability {
   readonly #files: readonly DataFile[];
+  readonly #followers: PointFollower[] = [];
   readonly #settings: DurabilitySettings;
   readonly #ended: (error: unknown) => void;
   #unsyncedBytes = 0;
@@ -465,6 +512,10 @@ class Durability {
     return this.#points;
   }
 
+  follow(follower: PointFollower): void {
+    this.#followers.push(follower);
+  }
+
   wrote(bytes: number): void {
     this.#unsyncedBytes += bytes;
     if (this.#unsyncedBytes >= this.#settings.syncBytes) this.#take();
@@ -481,6 +532,15 @@ class Durability {
     this.#timer = undefined;
   }
 
+  /** All of the files, or none counts. */
+  async #syncAll(): Promise<void> {
+    for (const follower of this.#followers) follower.syncBegins();
+    const ends = await Promise.allSettled(this.#files.map((file) => file.sync()));
+    const failed = ends.find((end) => end.status === 'rejected');
+    for (const follower of this.#followers) follower.syncEnded(failed === undefined);
+    if (failed !== undefined) throw failed.reason;
+  }
+
   #arm(): void {
     if (this.#timer !== undefined) return;
     this.#timer = setTimeout(() => this.#take(), this.#settings.syncMs);
@@ -495,9 +555,11 @@ class Durability {
 
   async #takePoint(): Promise<void> {
     this.stop();
-    const covered = this.#unsyncedBytes;
+    let covered = 0;
     try {
-      await Promise.all(this.#files.map((file) => file.sync()));
+      for (const follower of this.#followers) await follower.mend();
+      covered = this.#unsyncedBytes;
+      await this.#syncAll();
     } catch (error) {
       this.#ended(error);
       throw error;

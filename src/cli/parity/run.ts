@@ -10,7 +10,7 @@ import { preemptionNames } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import { type KVLayout, kvLayout, TOP } from '../../runtime/index.ts';
-import { parseBlocks, parseBytes } from '../../runtime/sizes.ts';
+import { parseBytes } from '../../runtime/sizes.ts';
 import { engineHardware } from '../../sim/build/engineSettings.ts';
 import { refusePresetSettings } from '../../sim/build/presetSettings.ts';
 import { openSimulation } from '../../sim/build/workloadSettings.ts';
@@ -21,7 +21,7 @@ import { generateWorkload } from '../../sim/workload/workload.ts';
 import { loadEngine, type ParityEngine } from '../../studies/parity/engine.ts';
 import type { ParityListener, ParityOptions } from '../../studies/parity/run.ts';
 import { defaultSpec, trafficOf } from '../../studies/parity/traffic.ts';
-import { askedRows, type SizedTier } from '../../studies/replay/sizedTiers.ts';
+import { askedRows, blocksAsked, type SizedTier } from '../../studies/replay/sizedTiers.ts';
 import { numberWithin, type OptionValues, oneOf, settingsOf, textOption } from '../flags.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
@@ -91,7 +91,7 @@ function blocksIn(
 ): number | undefined {
   const text = textOf(options, option);
   if (text === undefined) return undefined;
-  const blocks = parseBlocks(text, blockBytes);
+  const blocks = blocksAsked(option, text, blockBytes);
   if (Number.isNaN(blocks)) {
     throw configError(
       `--${option}`,

@@ -17,13 +17,14 @@ import {
   TierKVError,
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy, TOP } from '../../runtime/index.ts';
-import { parseBlocks, parseBytes } from '../../runtime/sizes.ts';
+import { parseBytes } from '../../runtime/sizes.ts';
 import { readSharedTier } from '../../sim/build/engineSettings.ts';
 import { SharedServer } from '../../sim/links/sharedServer.ts';
 import type { DriverName, ReplayOptions } from '../../studies/replay/options.ts';
 import {
   askedRows,
   type BlockBudget,
+  blocksAsked,
   isAlwaysAsked,
   maxBlocks,
   requireHoldable,
@@ -56,7 +57,7 @@ function integer(option: string, text: string, min: number, max?: number): numbe
 /** @param text a number of blocks, bytes with a unit, or all */
 function budget(option: string, text: string, min: number, blockBytes: number): BlockBudget {
   if (text.trim() === 'all') return 'all';
-  const blocks = /[a-z]$/i.test(text.trim()) ? parseBlocks(text, blockBytes) : Number.NaN;
+  const blocks = /[a-z]$/i.test(text.trim()) ? blocksAsked(option.slice(2), text, blockBytes) : Number.NaN;
   return Number.isNaN(blocks)
     ? integer(option, text, min, maxBlocks)
     : requireInteger(option, blocks, min, maxBlocks);

@@ -142,6 +142,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.FOUND]: [3, true],
   [InputOp.ADMIT]: [5, true],
   [InputOp.SAVE]: [2, true],
+  [InputOp.DAMAGED]: [3, false],
 };
 
 /** Reads a decision log line by line, and refuses what no manager wrote. */

@@ -35,6 +35,7 @@ export const InputOp = {
   FOUND: 23,
   ADMIT: 24,
   SAVE: 25,
+  DAMAGED: 26,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames: readonly CodeName<typeof InputOp>[] = codeNames(InputOp);

@@ -77,6 +77,7 @@ export class LogReplayer {
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
     else if (op === InputOp.MOVE) manager.move(words, a, b as JobPriority, nowUs);
     else if (op === InputOp.SAVE) manager.save(words, a, b === 1, nowUs);
+    else if (op === InputOp.DAMAGED) manager.damaged(a, b, c, nowUs);
     else if (op === InputOp.RETAIN) {
       manager.retain(this.#sequence(a), { priority: b, keepUntilUs: c }, nowUs);
     } else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);

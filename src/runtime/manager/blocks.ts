@@ -26,7 +26,7 @@ import {
   setIncomingResident,
   stopWaitingBelow,
 } from './jobs.ts';
-import { accepts, affords, createDemotion, giveUp, isKept, makeRoom, roomForSaved } from './residency.ts';
+import { accepts, createDemotion, giveUp, isKept, makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**
@@ -309,7 +309,7 @@ export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
  *   there     the tier has it
  *   pending   a job was bringing it there already
  *   absent    no tier has it
- *   full      the tier has no room for it, or no job is to be had
+ *   full      the tier has no room for it, or takes none now, or no job is to be had
  *   kept      a quota or a hint keeps it in a faster tier, and no caller asked for the move
  */
 const moveAnswers = ['started', 'there', 'pending', 'absent', 'full', 'kept'] as const;
@@ -317,8 +317,9 @@ export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
  * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above without a holder are
- * given up once the copy has arrived, so that a transfer that fails loses nothing; replicas that sequences hold stay
- * until they are released and evicted. What is kept above goes down when its owner asks, and not for a mover.
+ * given up once the copy has arrived and was read back, so that a transfer that fails loses nothing; replicas that sequences
+ * hold stay until they are released and evicted. What is kept above goes down when its owner asks, and not for a mover. A
+ * mover makes no room: it takes what is free, and leaves a tier alone that refuses.
  */
 export function moveContent(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
   if (content === -1) return 'absent';
@@ -346,12 +347,19 @@ function moveUp(
   const kept = core.quotas?.protectedFrom(core.contents.owner[content], tier) ?? 0;
   const fixed = core.residentBytes[tier] - core.cachedBytes[tier] + kept;
   if (fixed + bytes > core.capacityBytes[tier]) return 'full';
+  if (isUnasked(priority) && !hasFreeRoom(core, content, tier)) return 'full';
   const row = createLoad(core, content, source, tier, priority);
   if (row === -1) return 'full';
   noteSpeculative(core, row);
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
+}
+
+/** A move that no caller asked for takes room that is free: no other block gives way to it. */
+function hasFreeRoom(core: Core, content: number, tier: number): boolean {
+  const bytes = core.unitBytes(core.contents.sizeClass[content]);
+  return core.residentBytes[tier] + bytes <= core.capacityBytes[tier];
 }
 
 function moveDown(
@@ -362,9 +370,13 @@ function moveDown(
   priority: JobPriority,
 ): MoveAnswer {
   if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
+  if (isUnasked(priority) && !(hasFreeRoom(core, content, tier) && core.takers[tier].takes(core.nowUs))) {
+    return 'full';
+  }
   const row = createDemotion(core, content, source, tier, priority);
   if (row === -1) return 'full';
   core.jobs.frees[row] = 1;
+  core.jobs.proves[row] = 1;
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
@@ -390,46 +402,6 @@ export function giveUpAbove(core: Core, content: number, tier: number): void {
     if (position < tier && replicas.evictable[replica] === 1) giveUp(core, replica, position);
     replica = next;
   }
-}
-
-/**
- *   started   a job copies it there
- *   there     the tier has it
- *   pending   a job was bringing it there already
- *   moving    it is on its way between tiers above: ask again when it has arrived
- *   absent    no tier above has it
- *   full      the tier has no room for it
- *   busy      no slot or no job is free now, and one may be when a transfer has ended
- *   declined  the tier's write budget does not pay for it
- */
-const saveAnswers = ['started', 'there', 'pending', 'moving', 'absent', 'full', 'busy', 'declined'] as const;
-export type SaveAnswer = (typeof saveAnswers)[number];
-
-/**
- * Copies the content to a lower tier, straight from the fastest tier above that has it. Its source stays as it is.
- * Nothing leaves the tier for it before it has arrived, so that a write that fails loses nothing: `replaces` needs a free
- * slot beside the tier's capacity.
- */
-export function saveContent(core: Core, content: number, tier: number, replaces: boolean): SaveAnswer {
-  if (content === -1) return 'absent';
-  if (core.readyIn(content, tier) !== -1) return 'there';
-  if (core.incomingTo(content, tier) !== -1) return 'pending';
-  const source = core.fastestReady(content, TOP);
-  if (source === -1 || core.replicas.tierOf(source) > tier) {
-    const arriving = fastestIncoming(core, content);
-    return arriving !== -1 && arriving < tier ? 'moving' : 'absent';
-  }
-  const sizeClass = core.contents.sizeClass[content];
-  const room = roomForSaved(core, tier, sizeClass);
-  if (room === 'none' || (room === 'replacing' && !replaces)) return 'full';
-  if (!affords(core, tier, sizeClass)) return 'declined';
-  if (core.claims[tier].size > 0 || core.pools[tier].freeSlots(sizeClass) === 0) return 'busy';
-  const row = createDemotion(core, content, source, tier, JobPriority.SAVE);
-  if (row === -1) return 'busy';
-  // A copy that replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
-  if (room === 'replacing') core.setJobResident(row, 0);
-  claim(core, row);
-  return 'started';
 }
 
 // How blocks enter a table: found and pinned to their content, opened for writes and sealed, or copied within HBM.

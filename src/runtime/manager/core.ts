@@ -25,7 +25,7 @@ import { type Outcome, TOP } from '../tier/tier.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
 import type { ManagerObserver } from './observer.ts';
-import { Pace, WriteBudget } from './offloadPolicies.ts';
+import { Pace, Taker, WriteBudget } from './offloadPolicies.ts';
 import { Openings } from './openings.ts';
 import type { OwnerQuotas } from './ownerQuotas.ts';
 import { type Sequence, type SequenceId, SpareArrays } from './sequence.ts';
@@ -78,6 +78,8 @@ export class Core {
   readonly paces: readonly Pace[];
   /** Time that loads from a tier to HBM take, by tier. The entry of HBM itself is unused. */
   readonly links: readonly LinkPace[];
+  /** Whether each tier takes blocks from above. The entry of HBM itself is unused. */
+  readonly takers: readonly Taker[];
   /** Write budgets by tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
@@ -113,6 +115,7 @@ export class Core {
     this.jobs = new JobTable(config.maxJobs, whole);
     this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
     this.links = config.tiers.map(() => new LinkPace());
+    this.takers = config.tiers.map(() => new Taker());
     this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
     const contents = new ContentTable(
       this.replicas.size + config.maxJobs,

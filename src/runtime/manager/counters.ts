@@ -38,8 +38,10 @@ export class Counters {
   copies = 0;
   /** Contents whose last copy was evicted. */
   dropped = 0;
-  /** Demotions that failed, so that their content was lost. */
+  /** Demotions that failed. Their content is lost unless it was taken back, or lies elsewhere. */
   demotionsFailed = 0;
+  /** Evicted blocks that no tier below took, and that are cached again where they lay. Part of `demotionsFailed`. */
+  takenBack = 0;
   /** Loads that ended otherwise than loaded, by outcome. */
   readonly loadsFailed: Float64Array = new Float64Array(6);
   /** Reloads within the thrashing window of the block's own offload. */

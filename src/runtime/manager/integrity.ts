@@ -4,7 +4,7 @@
  */
 
 import { invariant } from '../errors.ts';
-import { JobState } from '../tables/jobTable.ts';
+import { JobState, Leaving } from '../tables/jobTable.ts';
 import { ReplicaState, STATES, stateNames } from '../tables/replicaTable.ts';
 import { TOP } from '../tier/tier.ts';
 import { checkSpeculative } from './blocks.ts';
@@ -152,7 +152,7 @@ function checkOwners(core: Core, tier: number): void {
     if (jobs.state[row] === JobState.NONE) continue;
     const bytes = core.unitBytes(jobs.sizeClass[row]);
     if (jobs.resident[row] === 1 && jobs.targetTier[row] === tier) owned[jobs.owner[row]] += bytes;
-    if (jobs.leaving[row] === 1 && replicas.tierOf(jobs.source[row]) === tier) leaving += bytes;
+    if (jobs.leaving[row] !== Leaving.NOT && replicas.tierOf(jobs.source[row]) === tier) leaving += bytes;
   }
   invariant(leaving === core.leavingBytes[tier], 'a tier knows the bytes that are on their way down');
   for (let owner = 0; owner < owned.length; owner++) {

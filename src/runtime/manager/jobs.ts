@@ -7,7 +7,7 @@
 import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import type { LinkPace } from '../planning/pace.ts';
-import { JobKind, JobState } from '../tables/jobTable.ts';
+import { JobKind, JobState, Leaving } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
@@ -126,6 +126,7 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
     if (jobs.waiter[row] === -1) core.setResident(target, 1);
     core.publish(target, content, jobs.waiter[row] !== -1);
     if (jobs.targetTier[row] < replicas.tierOf(jobs.source[row])) countRead(core, row);
+    else core.takers[jobs.targetTier[row]].took();
     retryUnsent(core, row);
   } else {
     countFailure(core, row, outcome);
@@ -314,24 +315,52 @@ function releaseSource(core: Core, row: number, outcome: Outcome): void {
   const { replicas, jobs } = core;
   const source = jobs.source[row];
   replicas.readers[source]--;
-  if (jobs.leaving[row] === 1) {
-    jobs.leaving[row] = 0;
+  const leaving = jobs.leaving[row];
+  if (leaving !== Leaving.NOT) {
+    jobs.leaving[row] = Leaving.NOT;
     const tier = replicas.tierOf(source);
     core.leavingBytes[tier] -= core.unitBytes(jobs.sizeClass[row]);
     core.paces[tier].ended(core.nowUs - jobs.madeAtUs[row]);
+    const hasItsBytes = outcome !== Outcome.CORRUPT && outcome !== Outcome.MISSING;
+    if (outcome !== Outcome.LOADED && leaving === Leaving.WHOLE && hasItsBytes) {
+      takeBack(core, source, jobs.content[row]);
+    }
   }
   if (replicas.state[source] === ReplicaState.READY) {
     if (outcome === Outcome.CORRUPT || outcome === Outcome.MISSING) {
-      core.logReplica(DecisionOp.QUARANTINE, source);
-      core.observer?.damaged?.(replicas.content[source], replicas.tierOf(source), outcome);
-      core.unpublish(source);
-      core.setResident(source, 0);
-      if (source < replicas.base[TOP + 1] && replicas.refs[source] > 0) core.deferred.wrong.push(source);
+      foundDamaged(core, source, outcome);
     } else if (replicas.refs[source] === 0) {
       settleIdle(core, source);
     }
   }
   core.freeIfDrained(source);
+}
+
+/** A ready replica has not the bytes of its content: nothing reads it from now on. */
+export function foundDamaged(core: Core, replica: number, outcome: Outcome): void {
+  const { replicas } = core;
+  core.logReplica(DecisionOp.QUARANTINE, replica);
+  core.observer?.damaged?.(replicas.content[replica], replicas.tierOf(replica), outcome);
+  core.unpublish(replica);
+  core.setResident(replica, 0);
+  if (replica < replicas.base[TOP + 1] && replicas.refs[replica] > 0) core.deferred.wrong.push(replica);
+  core.freeIfDrained(replica);
+}
+
+/**
+ * An evicted replica that no tier below has taken is found again where it lies, unless its room is another block's by now, or
+ * its content lies elsewhere.
+ */
+function takeBack(core: Core, replica: number, content: number): void {
+  const { replicas } = core;
+  const tier = replicas.tierOf(replica);
+  const bytes = core.unitBytes(core.sizeClassOf(replica, tier));
+  const fits = core.residentBytes[tier] + bytes <= core.capacityBytes[tier];
+  const isUsed = replicas.readers[replica] !== 0 || replicas.refs[replica] !== 0;
+  if (!fits || isUsed || core.fastestReady(content, TOP) !== -1) return;
+  core.setResident(replica, 1);
+  core.publish(replica, content);
+  core.counters.takenBack++;
 }
 
 /** A ready replica without a holder: it is cached, or unpublished where its block has moved up to HBM. */
@@ -457,6 +486,8 @@ function countFailure(core: Core, row: number, outcome: Outcome): void {
     return;
   }
   counters.demotionsFailed++;
+  const isRefused = outcome === Outcome.REFUSED || outcome === Outcome.TIMED_OUT;
+  if (isRefused && jobs.leaving[row] !== Leaving.LOST) core.takers[jobs.targetTier[row]].refused(core.nowUs);
   const source = jobs.source[row];
   if (source === -1 || replicas.state[source] !== ReplicaState.READY) return;
   const tier = replicas.tierOf(source);

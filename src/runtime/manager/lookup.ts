@@ -303,6 +303,7 @@ export function describeTransfer(core: Core, row: number): Transfer {
     bytes: core.unitBytes(sizeClass),
     ...(content === -1 ? unnamed : namesOf(contents, content)),
     priority: jobs.priority[row] as JobPriority,
+    readBack: jobs.proves[row] === 1,
     deadlineUs: jobs.deadlineUs[row],
   };
 }

@@ -14,7 +14,7 @@ import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
-import { type JobId, JobState } from '../tables/jobTable.ts';
+import { type JobId, JobState, Leaving } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
 import { fail, repinOrFail } from './blocks.ts';
@@ -41,6 +41,7 @@ export function loseTier(core: Core, tier: number): TierLoss {
   const held = heldIn(core, tier);
   const jobs = jobsOn(core, tier);
   const gone = unpublishAll(core, tier);
+  forgetLeaving(core, tier);
   for (const id of jobs) endJob(core, id, tier);
   serveEnded(core);
   for (const entry of held) settleEntry(core, entry, tier);
@@ -96,6 +97,14 @@ function unpublishAll(core: Core, tier: number): number[] {
     core.setResident(r, 0);
   }
   return gone;
+}
+
+/** What was on its way down from the tier is not found there again. */
+function forgetLeaving({ jobs, replicas }: Core, tier: number): void {
+  for (let row = 0; row < jobs.rows; row++) {
+    if (jobs.leaving[row] === Leaving.NOT || replicas.tierOf(jobs.source[row]) !== tier) continue;
+    jobs.leaving[row] = Leaving.LOST;
+  }
 }
 
 function isAnywhere(core: Core, content: number): boolean {

@@ -12,6 +12,7 @@ import type { Retention } from '../eviction/evictionPolicy.ts';
 import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, type JobRoute, JobState, type Transfer } from '../tables/jobTable.ts';
+import { ReplicaState } from '../tables/replicaTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
 import {
   canBeCopied,
@@ -27,8 +28,6 @@ import {
   moveContent,
   openBlock,
   prefetchContent,
-  type SaveAnswer,
-  saveContent,
   sealBlock,
   speculativeBytes,
 } from './blocks.ts';
@@ -37,7 +36,15 @@ import { Core, type ManagerListener } from './core.ts';
 import { drain } from './drain.ts';
 import { ManagerInspect } from './inspect.ts';
 import { checkIntegrity } from './integrity.ts';
-import { bytesOfLoneLoad, detach, finish, loadEnded, releaseBlock, tellOverdue } from './jobs.ts';
+import {
+  bytesOfLoneLoad,
+  detach,
+  finish,
+  foundDamaged,
+  loadEnded,
+  releaseBlock,
+  tellOverdue,
+} from './jobs.ts';
 import {
   type BlockPlace,
   describeRoute,
@@ -61,7 +68,16 @@ import {
 } from './loss.ts';
 import { type ManagerObserver, observersAsOne } from './observer.ts';
 import type { Openings } from './openings.ts';
-import { evict, holdersIn, keepBlockIn, requireQuotaFits, sendDown, setQuota } from './residency.ts';
+import {
+  evict,
+  holdersIn,
+  keepBlockIn,
+  requireQuotaFits,
+  type SaveAnswer,
+  saveContent,
+  sendDown,
+  setQuota,
+} from './residency.ts';
 import {
   Entry,
   LoadedBlock,
@@ -744,6 +760,24 @@ export class KVManager {
     const answer = saveContent(core, core.contents.index.find(key, 0), position, replaces);
     this.#end();
     return answer;
+  }
+
+  /**
+   * The store of the tier at `position`, below HBM, has found that the place does not hold the bytes that were written there:
+   * lookups find the block there no more. @returns whether they did
+   */
+  damaged(position: number, slot: number, generation: number, nowUs: number): boolean {
+    const core = this.#core;
+    requireInteger('position', position, 1, core.tiers - 1);
+    requireInteger('slot', slot, 0, core.pools[position].shape.slotLimit - 1);
+    this.#now(nowUs, InputOp.DAMAGED);
+    core.sink?.input(InputOp.DAMAGED, nowUs, [position, slot, generation]);
+    const replica = core.replicas.base[position] + slot;
+    const isThere = replica < core.replicas.rows && core.generationOf(replica) === generation;
+    const isFound = isThere && core.replicas.state[replica] === ReplicaState.READY;
+    if (isFound) foundDamaged(core, replica, Outcome.CORRUPT);
+    this.#end();
+    return isFound;
   }
 
   /**

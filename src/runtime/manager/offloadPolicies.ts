@@ -130,6 +130,48 @@ export class Pace {
   }
 }
 
+// Whether a tier takes blocks at all. One that refuses several in a row, as a full disk or a lost server does, is not a place
+// for demotion: what is sent there would be lost, and what makes room for it there too. It is tried again with one block
+// after a while, and each time that it refuses this one too, after twice as long.
+
+const REFUSED_MAX = 4;
+const TRIED_AGAIN_US = 250_000;
+const TRIED_AGAIN_US_MAX = 16_000_000;
+
+export class Taker {
+  #refused = 0;
+  #waitUs = 0;
+  #triedAgainAtUs = 0;
+
+  /** Whether a block without a caller that asked for it may be sent there. */
+  takes(nowUs: number): boolean {
+    return this.#refused < REFUSED_MAX || nowUs >= this.#triedAgainAtUs;
+  }
+
+  /** A block is sent there. */
+  began(nowUs: number): void {
+    if (this.#refused < REFUSED_MAX || nowUs < this.#triedAgainAtUs) return;
+    this.#waitUs = Math.min(2 * this.#waitUs, TRIED_AGAIN_US_MAX);
+    this.#triedAgainAtUs = nowUs + this.#waitUs;
+  }
+
+  took(): void {
+    this.#refused = 0;
+  }
+
+  refused(nowUs: number): void {
+    if (this.#refused === REFUSED_MAX || ++this.#refused < REFUSED_MAX) return;
+    this.#waitUs = TRIED_AGAIN_US;
+    this.#triedAgainAtUs = nowUs + this.#waitUs;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#refused = visitor.number(this.#refused);
+    this.#waitUs = visitor.number(this.#waitUs);
+    this.#triedAgainAtUs = visitor.number(this.#triedAgainAtUs);
+  }
+}
+
 // Wear as a controlled quantity: how many bytes may be written to a tier for each byte that is later read
 // from it. A bucket that begins with the tier's capacity, so that an empty tier fills, gains with each byte
 // read and, if wanted, with time, and pays for each byte written. It never holds more than the capacity. What

@@ -10,10 +10,10 @@
 
 import { configError } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
-import { JobKind, JobPriority } from '../tables/jobTable.ts';
+import { JobKind, JobPriority, Leaving } from '../tables/jobTable.ts';
 import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
-import { claim, letGo, stopWaitingBelow } from './jobs.ts';
+import { claim, fastestIncoming, letGo, stopWaitingBelow } from './jobs.ts';
 import type { ResolvedOffload } from './offloadPolicies.ts';
 import { OwnerQuotas } from './ownerQuotas.ts';
 import { Entry, type Sequence, type SequenceId } from './sequence.ts';
@@ -48,8 +48,9 @@ export function isKept(core: Core, replica: number, tier: number): boolean {
  * Evicts one cached replica: down to another tier, or out.
  * @param patient whether it may wait for a tier below that is behind, because a caller asked for the
  * eviction; otherwise it is dropped
+ * @param isForced whether others need its room: without, it goes only where the tier below has read back what it wrote
  */
-export function evict(core: Core, victim: number, tier: number, patient = false): void {
+export function evict(core: Core, victim: number, tier: number, patient = false, isForced = true): void {
   const { replicas, counters } = core;
   core.logReplica(DecisionOp.EVICT, victim);
   counters.evictions[tier]++;
@@ -64,7 +65,7 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
     : -1;
   // A copy further down does not keep it from the next tier: what was just used is to be near, not on disk.
   const goesDown = lower !== -1 && !hasCopyIn(core, content, lower);
-  if (!goesDown || !demote(core, victim, tier, lower, patient)) {
+  if (!goesDown || !demote(core, victim, tier, lower, patient, isForced)) {
     if (hasOtherCopy(core, content, victim, tier)) unpublish(core, victim, tier);
     else drop(core, victim, tier, sizeClass);
   }
@@ -132,10 +133,11 @@ function hasCopyIn(core: Core, content: number, tier: number): boolean {
   return core.readyIn(content, tier) !== -1 || core.incomingTo(content, tier) !== -1;
 }
 
-/** The next lower tier that would take a block evicted from `tier`, or -1. */
+/** The next lower tier that would take a block evicted from `tier`, or -1. One that refuses what comes is passed over. */
 function lowerTierFor(core: Core, tier: number, sizeClass: number, owner: number, patient: boolean): number {
   if (!patient && isBehind(core, tier, sizeClass)) return -1;
   for (let lower = tier + 1; lower < core.tiers; lower++) {
+    if (!patient && !core.takers[lower].takes(core.nowUs)) continue;
     if (accepts(core, lower, sizeClass, owner, patient)) return lower;
   }
   return -1;
@@ -171,16 +173,7 @@ export function accepts(core: Core, tier: number, sizeClass: number, owner: numb
   return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);
 }
 
-/** Whether the tier has room for one more block, or would have if a cached block that no quota protects gave way. */
-export function roomForSaved(core: Core, tier: number, sizeClass: number): 'free' | 'replacing' | 'none' {
-  const bytes = core.unitBytes(sizeClass);
-  const capacityBytes = core.capacityBytes[tier];
-  if (core.residentBytes[tier] + bytes <= capacityBytes) return 'free';
-  const kept = core.residentBytes[tier] - core.cachedBytes[tier] + (core.quotas?.protectedBytes(tier) ?? 0);
-  return kept + bytes <= capacityBytes ? 'replacing' : 'none';
-}
-
-export function affords(core: Core, tier: number, sizeClass: number): boolean {
+function affords(core: Core, tier: number, sizeClass: number): boolean {
   const budget = core.writeBudgets[tier];
   return budget === null || budget.canPay(core.unitBytes(sizeClass), core.nowUs);
 }
@@ -189,13 +182,21 @@ export function affords(core: Core, tier: number, sizeClass: number): boolean {
  * Sends an evicted replica down: it is found no more where it lies, and gives its slot back once it has
  * arrived.
  */
-function demote(core: Core, victim: number, tier: number, lower: number, patient: boolean): boolean {
+function demote(
+  core: Core,
+  victim: number,
+  tier: number,
+  lower: number,
+  patient: boolean,
+  isForced: boolean,
+): boolean {
   const content = core.replicas.content[victim];
   const row = createDemotion(core, content, victim, lower, JobPriority.WRITE_THROUGH);
   if (row === -1) return false;
   core.observer?.demoted?.(content, tier, lower);
   core.unpublish(victim);
-  core.jobs.leaving[row] = 1;
+  core.jobs.leaving[row] = Leaving.WHOLE;
+  core.jobs.proves[row] = isForced ? 0 : 1;
   core.jobs.madeAtUs[row] = core.nowUs;
   core.paces[tier].began(core.jobs.idOf(row));
   core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
@@ -224,12 +225,65 @@ export function createDemotion(
   replicas.readers[source]++;
   contents.hold(content);
   core.addIncoming(content, row);
+  core.takers[lower].began(core.nowUs);
   counters.demotions[replicas.tierOf(source)]++;
   const bytes = core.unitBytes(sizeClass);
   counters.writtenBytes[lower] += bytes;
   core.writeBudgets[lower]?.pay(bytes);
   core.setJobResident(row, 1);
   return row;
+}
+
+// Copies that a caller waits for to be durable.
+
+/**
+ *   started   a job copies it there
+ *   there     the tier has it
+ *   pending   a job was bringing it there already
+ *   moving    it is on its way between tiers above: ask again when it has arrived
+ *   absent    no tier above has it
+ *   full      the tier has no room for it
+ *   busy      no slot or no job is free now, and one may be when a transfer has ended
+ *   declined  the tier's write budget does not pay for it
+ */
+const saveAnswers = ['started', 'there', 'pending', 'moving', 'absent', 'full', 'busy', 'declined'] as const;
+export type SaveAnswer = (typeof saveAnswers)[number];
+
+/**
+ * Copies the content to a lower tier, straight from the fastest tier above that has it. Its source stays as it is.
+ * Nothing leaves the tier for it before it has arrived, so that a write that fails loses nothing: `replaces` needs a free
+ * slot beside the tier's capacity.
+ */
+export function saveContent(core: Core, content: number, tier: number, replaces: boolean): SaveAnswer {
+  if (content === -1) return 'absent';
+  if (core.readyIn(content, tier) !== -1) return 'there';
+  if (core.incomingTo(content, tier) !== -1) return 'pending';
+  const source = core.fastestReady(content, TOP);
+  if (source === -1 || core.replicas.tierOf(source) > tier) {
+    const arriving = fastestIncoming(core, content);
+    return arriving !== -1 && arriving < tier ? 'moving' : 'absent';
+  }
+  const sizeClass = core.contents.sizeClass[content];
+  const room = roomForSaved(core, tier, sizeClass);
+  if (room === 'none' || (room === 'replacing' && !replaces)) return 'full';
+  if (!affords(core, tier, sizeClass)) return 'declined';
+  if (core.claims[tier].size > 0 || core.pools[tier].freeSlots(sizeClass) === 0) return 'busy';
+  const row = createDemotion(core, content, source, tier, JobPriority.SAVE);
+  if (row === -1) return 'busy';
+  core.jobs.proves[row] = 1;
+  // What replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
+  if (room === 'replacing') core.setJobResident(row, 0);
+  claim(core, row);
+  return 'started';
+}
+
+/** Whether the tier has room for one more block, or would have if a cached block that no quota protects gave way. */
+function roomForSaved(core: Core, tier: number, sizeClass: number): 'free' | 'replacing' | 'none' {
+  const bytes = core.unitBytes(sizeClass);
+  const capacityBytes = core.capacityBytes[tier];
+  if (core.residentBytes[tier] + bytes <= capacityBytes) return 'free';
+  const kept = core.residentBytes[tier] - core.cachedBytes[tier] + (core.quotas?.protectedBytes(tier) ?? 0);
+  return kept + bytes <= capacityBytes ? 'replacing' : 'none';
 }
 
 /**
@@ -368,7 +422,7 @@ function trim(core: Core, tier: number, share: number): void {
   while (core.residentBytes[tier] > limit) {
     const victim = victimFor(core, tier, -1, 0);
     if (victim === -1 || core.policy.keeps(victim) || !canMoveDown(core, victim, tier)) return;
-    evict(core, victim, tier);
+    evict(core, victim, tier, false, false);
   }
 }
 
@@ -390,7 +444,11 @@ function copyDown(core: Core, replica: number, tier: number): void {
   if (hasLowerCopy(core, content, tier)) return;
   const owner = core.contents.owner[content];
   const lower = lowerTierFor(core, tier, core.sizeClassOf(replica, tier), owner, false);
-  if (lower === -1) return;
+  if (lower === -1) {
+    const isRefused = !core.takers[tier + 1].takes(core.nowUs);
+    if (isRefused && core.copiesEagerly[tier] === 1) core.deferred.unsent[tier].add(replica);
+    return;
+  }
   const row = createDemotion(core, content, replica, lower, JobPriority.WRITE_THROUGH);
   if (row === -1) return;
   makeRoom(core, lower, 0, owner);

@@ -37,6 +37,7 @@ export function visitCore(core: Core, visitor: StateVisitor): void {
   );
   for (const pace of core.paces) pace.visitState(visitor);
   for (const link of core.links) link.visitState(visitor);
+  for (const taker of core.takers) taker.visitState(visitor);
   for (const budget of core.writeBudgets) budget?.visitState(visitor);
   visitQuotas(core, visitor);
   visitSequences(core, visitor);

@@ -27,10 +27,13 @@ export type JobKind = (typeof JobKind)[keyof typeof JobKind];
 export const JobState = { NONE: 0, WAITING: 1, ISSUED: 2, DETACHED: 3, ENDED: 4 } as const;
 export type JobState = (typeof JobState)[keyof typeof JobState];
 
+/** `WHOLE`: the bytes are as they were, so that the source can be found again. `LOST`: its tier was lost meanwhile. */
+export const Leaving = { NOT: 0, WHOLE: 1, LOST: 2 } as const;
+
 /** Purposes of jobs, most urgent first. */
 export const JobPriority = {
   DEMAND_LOAD: 0,
-  /** A copy that a caller waits for to be durable: the store reads it back before it says that it has it. */
+  /** A copy that a caller waits for to be durable. */
   SAVE: 1,
   PREFETCH: 2,
   WRITE_THROUGH: 3,
@@ -67,8 +70,10 @@ export class JobTable {
   outcome: Uint8Array;
   /** Owner whose room it takes. */
   owner: Uint16Array;
-  /** 1 for a job whose source was evicted and keeps its slot only until this job has ended. */
+  /** `Leaving`: whether the source was evicted and keeps its slot only until this job has ended. */
   leaving: Uint8Array;
+  /** 1 for a job whose target reads back what was written before it says that it has it. */
+  proves: Uint8Array;
   /** 1 for a job whose content's copies above give up their room once it has arrived. */
   frees: Uint8Array;
   /** 1 once the listener was told of its end, which a detached job has twice. */
@@ -113,6 +118,7 @@ export class JobTable {
     this.owner = new Uint16Array(rows);
     this.leaving = new Uint8Array(rows);
     this.frees = new Uint8Array(rows);
+    this.proves = new Uint8Array(rows);
     this.told = new Uint8Array(rows);
     this.resident = new Uint8Array(rows);
     this.nextIncoming = new Int32Array(rows).fill(-1);
@@ -155,6 +161,7 @@ export class JobTable {
     this.owner[row] = owner;
     this.leaving[row] = 0;
     this.frees[row] = 0;
+    this.proves[row] = 0;
     this.told[row] = 0;
     this.waiter[row] = -1;
     this.#uses[row]++;
@@ -187,6 +194,7 @@ export class JobTable {
     this.owner = grown(this.owner, rows);
     this.leaving = grown(this.leaving, rows);
     this.frees = grown(this.frees, rows);
+    this.proves = grown(this.proves, rows);
     this.told = grown(this.told, rows);
     this.resident = grown(this.resident, rows);
     this.nextIncoming = grown(this.nextIncoming, rows, -1);
@@ -333,6 +341,8 @@ export interface Transfer {
   /** Digest of the bytes that a move must bring. */
   readonly digest: Digest;
   readonly priority: JobPriority;
+  /** A store whose blocks outlive the process reads back what it wrote before it says that it has it. */
+  readonly readBack?: boolean | undefined;
   readonly deadlineUs: number;
 }
 

@@ -124,9 +124,10 @@ export class ReplicaTable {
  * the last job on it has retired.
  *
  *     FREE -> RESERVED -> FILLING -> VERIFYING -> READY -> DRAINING -> FREE
- *                |           |          | wrong              ^
- *                v           v          v                    |
- *               FREE      DRAINING   QUARANTINED ------------+
+ *                |           |          | wrong       ^      ^
+ *                v           v          v             |      |
+ *               FREE      DRAINING   QUARANTINED -----|------+
+ *                                     the tier below took it not
  *
  *     HBM:  RESERVED -> OPEN (private, tokens are appended) -> SEALED -> VERIFYING -> READY | PRIVATE
  *           FILLING -> OPEN  where a copy of another block's bytes is continued
@@ -163,7 +164,7 @@ const successors: readonly number[] = [
   to(ReplicaState.READY, ReplicaState.PRIVATE, ReplicaState.QUARANTINED, ReplicaState.DRAINING),
   to(ReplicaState.DRAINING),
   to(ReplicaState.DRAINING),
-  to(ReplicaState.FREE),
+  to(ReplicaState.FREE, ReplicaState.READY),
   to(ReplicaState.SEALED, ReplicaState.DRAINING),
   to(ReplicaState.VERIFYING, ReplicaState.DRAINING),
   to(ReplicaState.DRAINING),

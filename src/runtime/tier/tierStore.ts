@@ -44,7 +44,7 @@ export interface StoreItem {
    * For a write to a store whose blocks outlive the process: the item is `loaded` only once the bytes were read back
    * and have their digest. Default false.
    */
-  readonly readBack?: boolean;
+  readonly readBack?: boolean | undefined;
   /**
    * Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the
    * call.

@@ -88,7 +88,7 @@ export function standInConfig(options: ParityOptions, dir: string, tiers: Parity
 
 function runtimeTiers(tiers: ParityTiers, dir: string, blockBytes: number): TierOptions {
   const placed = tiers.map((tier) => (tier.place === undefined ? { ...tier, place: dir } : tier));
-  return tierOptionsOf(placed, ({ blocks }) => blocks * blockBytes);
+  return tierOptionsOf(placed, blockBytes);
 }
 
 /** Who serves on these tiers, with its disk tier in `dir`. */

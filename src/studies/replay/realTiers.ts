@@ -6,7 +6,7 @@ import { OpenParts, openStores } from '../../embed/stores.ts';
 import { renamed } from '../../runtime/errors.ts';
 import { type KVManager, Outcome } from '../../runtime/index.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
-import { tierFieldOptions, tierOptionsOf } from './sizedTiers.ts';
+import { placesOf, tierFieldOptions } from './sizedTiers.ts';
 import { type BlockBytes, type ReplayedPlace, type ReplayTiers, sharesOf, trafficOf } from './tiers.ts';
 
 /** @throws {TierKVError} when a device, the memory or the directory is not to be had */
@@ -17,7 +17,7 @@ export async function openTiers(
 ): Promise<ReplayTiers> {
   const { notice } = listener;
   const known = sharesOf(options) ? { facts } : {};
-  const rows = tierOptionsOf(options.tiers, () => 0);
+  const rows = placesOf(options.tiers);
   await using opened = new OpenParts();
   const stores = await openStores({ ...rows, notice, ...known }, manager).catch((error) => {
     throw renamed(tierFieldOptions(), error);

@@ -5,10 +5,11 @@
 
 import fs from 'node:fs';
 import os from 'node:os';
-import type { TierQuestion, TierRow } from '../../backends/tierRow.ts';
+import { roomWithin, type TierQuestion, type TierRow } from '../../backends/tierRow.ts';
 import { type TierOptions, tierRows } from '../../backends/tierRows.ts';
 import { formatBytes } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import { parseBlocks } from '../../runtime/sizes.ts';
 import { type TierName, TOP } from '../../runtime/tier/tier.ts';
 
 /** Slots of a tier: a count, or 'all' for "as many as the trace needs" (last tier only). */
@@ -70,20 +71,44 @@ export function tierFieldOptions(): Readonly<Record<string, string>> {
   );
 }
 
-/**
- * Options with which stores or a runtime are opened. @param bytesOf the size; 0 where a manager's configuration says it
- */
-export function tierOptionsOf<Tier extends SizedTier>(
+/** Options of stores whose size a manager's configuration says. */
+export function placesOf(tiers: readonly SizedTier[]): TierOptions {
+  return optionsOf(tiers, () => 0);
+}
+
+/** Options of a runtime in which each tier has its number of blocks, whatever they take there beside their bytes. */
+export function tierOptionsOf(tiers: readonly SizedTier<number>[], blockBytes: number): TierOptions {
+  return optionsOf(tiers, (row, { blocks }) => bytesTaken(row, blocks, blockBytes));
+}
+
+function optionsOf<Tier extends SizedTier>(
   tiers: readonly Tier[],
-  bytesOf: (tier: Tier) => number,
+  bytesOf: (row: AskedRow, tier: Tier) => number,
 ): TierOptions {
   const rows = askedRows();
   return Object.assign(
     {},
     ...tiers.map((tier) => {
-      return rows.find(({ name }) => name === tier.name)?.asked.options(bytesOf(tier), tier.place ?? '');
+      const row = rows.find(({ name }) => name === tier.name);
+      return row?.asked.options(bytesOf(row, tier), tier.place ?? '');
     }),
   );
+}
+
+function bytesTaken(row: AskedRow, blocks: number, blockBytes: number): number {
+  return row.bytesOf?.(blocks, blockBytes, [blockBytes]) ?? blocks * blockBytes;
+}
+
+/**
+ * Blocks that a size comes to, as `parseBlocks`. Of bytes, only blocks count that fit beside what the tier takes for itself.
+ * @param option without dashes
+ * @returns NaN for what cannot be read as a size
+ */
+export function blocksAsked(option: string, text: string, blockBytes: number): number {
+  const row = askedRows().find(({ asked: { size } }) => size.option === option);
+  const blocks = parseBlocks(text, blockBytes);
+  if (row === undefined || Number.isNaN(blocks) || /^[\de]+$/i.test(text.trim())) return blocks;
+  return Math.floor(roomWithin(row, parseBlocks(text, 1), blockBytes, [blockBytes]) / blockBytes);
 }
 
 /**
@@ -130,10 +155,11 @@ export function requireRoom(tiers: readonly SizedTier[], blockBytes: number): vo
   for (const { name, blocks, place } of tiers) {
     const row = rows.find((each) => each.name === name);
     if (row === undefined || blocks === 'all') continue;
+    const taken = bytesTaken(row, blocks, blockBytes);
     const require = (bytes: number, where: string): void => {
-      if (blocks * blockBytes <= bytes) return;
+      if (taken <= bytes) return;
       const option = sizeOption(name);
-      const problem = `asks for ${formatBytes(blocks * blockBytes)}, and ${where} ${formatBytes(bytes)}`;
+      const problem = `asks for ${formatBytes(taken)}, and ${where} ${formatBytes(bytes)}`;
       throw configError(option, problem, (called) => `Lower ${option} or ${called('blockBytes')}.`);
     };
     if (row.isHostMemory === true) require(os.totalmem(), 'this machine has a memory of');

@@ -16,6 +16,7 @@ import {
   TierKVError,
 } from '../../../src/index.ts';
 import { TOP } from '../../../src/runtime/index.ts';
+import { VolatileFile } from '../../backends/file/volatileFile.ts';
 
 export const layout: KVLayout = kvLayout({
   layers: 2,
@@ -27,8 +28,11 @@ export const layout: KVLayout = kvLayout({
 export const tenant = 'tenant';
 export const promptBlocks = 3;
 
-/** `lie`: half of the bytes are written, and the disk says that all were. */
-export const diskFaults = ['none', 'full', 'eio', 'torn', 'lie', 'fsync'] as const;
+/**
+ * `lie`: half of the bytes are written, and the disk says that all were. `fsync`: syncs fail, and what was to be synced is never
+ * written, though later syncs succeed; `fsyncForgets`: it is not read back any more, either.
+ */
+export const diskFaults = ['none', 'full', 'eio', 'torn', 'lie', 'fsync', 'fsyncForgets'] as const;
 export type DiskFault = (typeof diskFaults)[number];
 
 /** `moving`: blocks are evicted downwards, as a save once did. `trusting`: what was written is not read back. */
@@ -71,9 +75,11 @@ export interface LifeReport {
 class BadDisk {
   #fault: DiskFault = 'none';
   #oneOf = 1;
+  #isVolatile = false;
   #calls = 0;
 
   begins(fault: DiskFault, oneOf: number): void {
+    this.#isVolatile = fault.startsWith('fsync');
     this.#fault = fault;
     this.#oneOf = oneOf;
   }
@@ -82,7 +88,11 @@ class BadDisk {
     this.#fault = 'none';
   }
 
-  wrap(file: DataFile): DataFile {
+  wrap(real: DataFile): DataFile {
+    const file = new VolatileFile(real, {
+      isOn: () => this.#isVolatile,
+      forgets: () => this.#fault === 'fsyncForgets',
+    });
     return {
       readv: (parts, at) => file.readv(parts, at),
       writev: async (parts, at) => {
@@ -104,7 +114,10 @@ class BadDisk {
         await file.allocate(at, bytes);
       },
       sync: async () => {
-        if (this.#fails('fsync')) throw this.#error();
+        if (this.#fails('fsync', 'fsyncForgets')) {
+          file.syncFails();
+          throw this.#error();
+        }
         await file.sync();
       },
       close: () => file.close(),
@@ -171,7 +184,9 @@ async function savedAs(save: () => Promise<number>): Promise<{ durable: number; 
 async function moveDown(kv: KVRuntime): Promise<number> {
   const target = kv.manager.inspect.tiers.length - 1;
   for (let position = TOP; position < target; position++) {
-    while (kv.manager.evict(position, 256, kv.nowUs()).evicted > 0) await kv.idle();
+    for (let round = 0; round < 8 && kv.manager.evict(position, 256, kv.nowUs()).evicted > 0; round++) {
+      await kv.idle();
+    }
   }
   await kv.stores.durable?.save();
   return kv.manager.inspect.usage(target).slots.ready;
@@ -194,6 +209,14 @@ async function live(plan: LifePlan): Promise<void> {
     return { ...stores, nvme: Object.assign(Object.create(nvme) as typeof nvme, { write }) };
   };
   const kv = await KVRuntime.open({ ...configOf(plan), wrapStores: trusting });
+  const { durable, nvme: files } = kv.stores;
+  if (plan.control === 'trusting' && durable !== undefined) {
+    const save = async (): Promise<never[]> => {
+      await files?.sync();
+      return [];
+    };
+    Object.assign(durable, { save });
+  }
   for (let prompt = 0; prompt < plan.prompts; prompt++) {
     kv.release((await serve(kv, prompt)).sequence);
     await kv.idle();

@@ -2,13 +2,14 @@
 
 import { parseArgs } from 'node:util';
 import { saveCampaign } from './campaign.ts';
-import type { SaveControl } from './life.ts';
+import type { DiskFault, SaveControl } from './life.ts';
 
 const { values } = parseArgs({
   options: {
     runs: { type: 'string', default: '200' },
     seed: { type: 'string', default: '1' },
     control: { type: 'string' },
+    fault: { type: 'string' },
   },
 });
 const runs = Number(values.runs);
@@ -18,6 +19,7 @@ const report = await saveCampaign(runs, {
   seed,
   devices: true,
   control: values.control as SaveControl | undefined,
+  fault: values.fault as DiskFault | undefined,
   progress: ({ runs: done, faults }) => {
     if (done % 20 === 0) console.log(`  ${done} lives, ${faults.length} faults`);
   },
