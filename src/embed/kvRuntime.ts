@@ -138,8 +138,9 @@ function requireBlock(sequence: SequenceState, index: number): void {
   requireLive(sequence);
   const { blocks } = sequence;
   if (Number.isSafeInteger(index) && index >= 0 && index < blocks) return;
-  const problem = `index is ${described(index)}, and the sequence has ${blocks} ${blocks === 1 ? 'block' : 'blocks'}`;
-  throw new TierKVError('TKV_INPUT', `${problem}. Name 0 to ${blocks - 1}.`, { field: 'index' });
+  const count = blocks === 0 ? 'no blocks' : `${blocks} ${blocks === 1 ? 'block' : 'blocks'}`;
+  const remedy = blocks === 0 ? 'Append tokens first.' : `Name 0 to ${blocks - 1}.`;
+  throw inputError('index', `is ${described(index)}, and the sequence has ${count}. ${remedy}`);
 }
 
 /** @throws TKV_INPUT for a group that is not there */
@@ -572,6 +573,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** The leading blocks that a request would find, by tier. Changes nothing, counts nothing. */
   lookup(tokens: KeyElements, options: LookupOptions): Match {
+    this.#requireOpen();
     const { tenant, extras } = lookupOptionsTable.read(options);
     const [chain] = this.#context.chains.of(tenant, extras);
     const keys = new BlockKeys();
@@ -586,6 +588,7 @@ export class KVRuntime implements AsyncDisposable {
    * @returns loads started
    */
   prefetch(tokens: KeyElements, options: PrefetchOptions): number {
+    this.#requireOpen();
     const { tenant, extras, priority } = prefetchOptionsTable.read(options);
     const urgency = urgencyOf(priority);
     let started = 0;
@@ -599,6 +602,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** A new, empty queue for prompts that wait: how much of each is cached is one call for all of them. */
   requestQueue(): RequestQueue {
+    this.#requireOpen();
     return new RequestQueue(this.manager, this.#context.chains, this.#config.layout.blockTokens);
   }
 
@@ -614,6 +618,7 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_CONFIG for a tier that is not there, or quotas over its capacity
    */
   setQuota(tenant: string, tier: TierName, bytes: number | null): void {
+    this.#requireOpen();
     setQuota(this.#context, tenant, tier, bytes);
   }
 
@@ -641,6 +646,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** Reuse of one request's KV by another, in tables of the manager. Await `ready` before kernels use them. */
   crossRequestCache(options: CrossRequestOptions = {}): CrossRequestKVCache {
+    this.#requireOpen();
     return crossRequestCache(this.#context, options);
   }
 
@@ -649,6 +655,7 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_CONFIG for a runtime with layer groups
    */
   pagedCache(): PagedAttentionCache {
+    this.#requireOpen();
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 

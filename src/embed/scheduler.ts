@@ -162,6 +162,7 @@ export class KVScheduler {
     const askedUs = nowUs();
     const scheduled = new ScheduledRequest(this.#context, request);
     if (this.#asking.holds(scheduled.id)) throw idInUse(scheduled.id);
+    this.#requireRuns(scheduled);
     this.#scheduler.requireAddable(scheduled);
     this.#requests.set(scheduled.id, scheduled);
     const { id, tenant, promptTokens, tokenList: prompt } = scheduled;
@@ -169,6 +170,19 @@ export class KVScheduler {
     scheduled.watch = observers.asked(asked, askedUs);
     scheduled.watch?.hashed(nowUs());
     if (!this.#asking.take(scheduled)) this.#join(scheduled, undefined);
+  }
+
+  /** In the words of this door: the scheduler below speaks of HBM, which may not be there. */
+  #requireRuns({ promptTokens }: ScheduledRequest): void {
+    const most = this.tokensMost - 1;
+    if (promptTokens <= most) return;
+    const isModel = this.tokensMost === this.#scheduler.config.maxModelTokens;
+    const bound = isModel ? 'maxModelTokens' : this.#context.stores.sizeField;
+    throw new TierKVError(
+      'TKV_CAPACITY',
+      `tokens are ${promptTokens}, and at most ${most} can run. Shorten the prompt, or raise ${bound}.`,
+      { field: 'tokens' },
+    );
   }
 
   #join(request: ScheduledRequest, rank: number | undefined): void {

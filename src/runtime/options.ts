@@ -109,7 +109,8 @@ export class OptionTable<out Options extends object> implements ValueKind<Option
   ): Readonly<Record<string, unknown>> {
     if (!isRecord(options)) {
       const problem = `${field} must be an object, and it is ${described(options)}`;
-      throw new TierKVError(code, `${problem}. Pass { name: value }.`, { field });
+      const remedy = this.names.includes('tenant') ? 'Pass { tenant }.' : 'Pass { name: value }.';
+      throw new TierKVError(code, `${problem}. ${remedy}`, { field });
     }
     const given = options as Readonly<Record<string, unknown>>;
     const within = field === 'options' || field === 'config' ? '' : `${field}.`;

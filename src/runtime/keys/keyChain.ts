@@ -478,6 +478,12 @@ export function elementAt(elements: KeyElements, i: number): number {
 
 /** @throws TKV_INPUT if it is not a list of numbers, judged by its length */
 export function requireElements(elements: KeyElements, field = 'tokens'): void {
+  if (elements instanceof Float32Array) {
+    const problem = `${field} must hold whole token ids, and it is a Float32Array, which rounds ids above 2^24`;
+    throw new TierKVError('TKV_INPUT', `${problem}. Pass a Uint32Array, or an array of token ids.`, {
+      field,
+    });
+  }
   const isList = typeof elements === 'object' && elements !== null;
   if (isList && Number.isSafeInteger(elements.length) && elements.length >= 0) return;
   const problem = `${field} must be a list, and it is ${described(elements)}`;
