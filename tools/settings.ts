@@ -93,7 +93,7 @@ export function settingsPage(): string {
   return `# Settings of a deployment
 
 This page is for a person who describes a deployment: in options of \`tierkv simulate\`, in fields of the object that \`simulate()\`
-takes, or in a deployment file. It is made of the table that all three are read by (\`node tools/settings.ts\`).
+takes, or in a deployment file. It is made of the table that all three are read by (\`node tools/settings.ts\` in the repository).
 
 A path is the field of the object: \`engine.maxSequences\` is \`{ engine: { maxSequences: 64 } }\`. A key stands in the mapping that is
 named before it. Provenance of a result has each setting that acted, by its path. Sizes and times are as in [options.md](options.md).

@@ -68,7 +68,7 @@ describe.skipIf(old === undefined)(`Node ${old?.version ?? '(none here)'}`, () =
     expect(status).toBe(2);
   });
 
-  it.each(['index.js', 'backends/index.js'])('an import says so: %s', (door) => {
+  it.each(['index.js', 'serve/index.js'])('an import says so: %s', (door) => {
     const url = pathToFileURL(join(dir, 'dist', door)).href;
     const load = `import('${url}').then(() => console.log('loaded'), (e) => console.log(e.code, e.message))`;
     const { stdout, stderr } = run(['--input-type=module', '-e', load]);

@@ -67,7 +67,7 @@ it('facts stay: the code, the path, and what was placed in a file', () => {
   expect(told(renamed({ 'd.yaml': 'other.yaml' }, placed)).message).toBe('other.yaml:4: b is 1. Give 2.');
 });
 
-it('a name of one letter is no mistyped other one', () => {
+it('a name of one letter gets no proposal', () => {
   expect(nearestName('3', ['1', '2'])).toBeUndefined();
   expect(nearestName('lri', ['lru', 'fifo'])).toBe('lru');
   expect(nearestName('1', ['11', '2'])).toBe('11');

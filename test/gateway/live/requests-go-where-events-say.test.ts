@@ -137,7 +137,7 @@ it('blocks that are told under salts alone, to a gateway without tenants: it say
   await asks({ cache_salt: 'tenant-a' });
   expect([said, gateway.notes]).toEqual([[], []]);
   for (let i = 0; i < 3; i++) await asks({});
-  expect(said).toEqual([expect.stringContaining('--tenants FILE')]);
+  expect(said).toEqual([expect.stringContaining('Give the API keys of the tenants (tenants)')]);
   expect(gateway.notes).toEqual(said);
   await expect(
     Gateway.open({ backends: [{ url: a.url }], port: 0, noted: 'x' as never }),

@@ -62,7 +62,7 @@ it('prompts of two share no block in the trace where servers are said to keep th
         trace,
         ...(tenantsApart === undefined ? {} : { tenantsApart }),
       });
-      expect(gateway.notes.some((note) => note.includes('--tenants-apart'))).toBe(tenantsApart === undefined);
+      expect(gateway.notes.some((note) => note.includes('tenantsApart'))).toBe(tenantsApart === undefined);
       for (const key of ['key-a', 'key-a', 'key-b'])
         await ask(gateway, prompt, {}, { authorization: `Bearer ${key}` });
     }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Granularity } from '../../../src/runtime/geometry/box.ts';
 import { Tier } from '../../../src/runtime/index.ts';
-import type { KVBlockDescriptor } from '../../../src/views/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/kvBlockDescriptor.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 
 const ask = { sequenceId: 's', requestId: 'r', layerIds: allLayers };

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { BlockMoves, CachedMigration } from '../../../src/embed/kvMigrator.ts';
 import { Granularity } from '../../../src/runtime/geometry/box.ts';
 import { Tier, TierKVError } from '../../../src/runtime/index.ts';
-import type { KVBlockDescriptor } from '../../../src/views/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/kvBlockDescriptor.ts';
 import { Random } from '../../fuzz/random.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 

@@ -1,8 +1,9 @@
 /** A pool whose transfers are carried out at once, one number a slot instead of bytes, and compared. */
 
 import { type JobId, Outcome } from '../../../src/runtime/index.ts';
-import { type KVBlockDescriptor, type KVPoolConfig, MultiGranularKVPool } from '../../../src/views/index.ts';
-import type { PoolUnit } from '../../../src/views/kvBlockDescriptor.ts';
+import type { KVBlockDescriptor, PoolUnit } from '../../../src/views/kvBlockDescriptor.ts';
+import { MultiGranularKVPool } from '../../../src/views/multiGranularKVPool.ts';
+import type { KVPoolConfig } from '../../../src/views/poolConfig.ts';
 
 /** 4 layers, 2 heads: a block of 4 tokens has 4 * 2 * 4 * 2 rows of 16 bytes. */
 export const layout: KVPoolConfig['layout'] = { layers: 4, kvHeads: 2, headDim: 4, dtype: 'f32' };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Granularity } from '../../../src/runtime/geometry/box.ts';
-import type { KVBlockDescriptor } from '../../../src/views/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/kvBlockDescriptor.ts';
 import { allLayers, PoolWorld } from './poolWorld.ts';
 
 const prompt = Array.from({ length: 10 }, (_, i) => 100 + i);

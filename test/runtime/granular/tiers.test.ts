@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { MoveEnd } from '../../../src/embed/kvMigrator.ts';
+import { KVMigrator } from '../../../src/embed/kvMigrator.ts';
 import { Granularity } from '../../../src/runtime/geometry/box.ts';
 import { JobPriority, Outcome, Tier } from '../../../src/runtime/index.ts';
-import { type KVBlockDescriptor, KVMigrator } from '../../../src/views/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/kvBlockDescriptor.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 
 const tokens = Array.from({ length: 64 }, (_, i) => i);

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { BlockMoves, CachedMigration } from '../../../src/embed/kvMigrator.ts';
+import { BlockMoves, CachedMigration, KVMigrator } from '../../../src/embed/kvMigrator.ts';
 import { type ManagerConfig, Outcome, type Transfer } from '../../../src/runtime/index.ts';
 import { LogWriter } from '../../../src/runtime/log/decisionLog.ts';
 import { replayLog } from '../../../src/runtime/log/replayer.ts';
-import { KVMigrator } from '../../../src/views/index.ts';
 import { World } from '../manager/world.ts';
 
 const S = 1_000_000;

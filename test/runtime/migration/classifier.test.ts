@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { HotColdClassifier } from '../../../src/embed/hotColdClassifier.ts';
 import { BlockUse, useRates } from '../../../src/runtime/tables/contentTable.ts';
-import { HotColdClassifier } from '../../../src/views/index.ts';
 
 const S = 1_000_000;
 const classifier = new HotColdClassifier();

@@ -1,9 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { BlockMoves, CachedMigration, type MoveEnd } from '../../../src/embed/kvMigrator.ts';
+import {
+  BlockMoves,
+  CachedMigration,
+  KVMigrator,
+  type MigrationPort,
+  type MigrationResult,
+  type MoveEnd,
+} from '../../../src/embed/kvMigrator.ts';
 import type { MigratableBlock } from '../../../src/embed/migrationPlan.ts';
 import { JobPriority, Tier } from '../../../src/runtime/index.ts';
 import { BlockUse, useRates } from '../../../src/runtime/tables/contentTable.ts';
-import { KVMigrator, type MigrationPort, type MigrationResult } from '../../../src/views/index.ts';
 
 const S = 1_000_000;
 const NOW = 100 * S;

@@ -1,12 +1,12 @@
 /** Pages of a continuous batch over a cache that counts: what each call does at its limits. */
 
 import { describe, expect, it } from 'vitest';
+import type { IPagedAttentionCache } from '../../../src/embed/pagedAttentionCache.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import {
   ContinuousBatchKVCacheManager,
-  type IPagedAttentionCache,
   type KVCacheConfiguration,
-} from '../../../src/views/index.ts';
+} from '../../../src/views/continuousBatchKVCacheManager.ts';
 
 class CountingCache implements IPagedAttentionCache<null, null> {
   readonly blockBytes = 16 * 1024;

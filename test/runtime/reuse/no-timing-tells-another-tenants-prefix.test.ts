@@ -7,9 +7,9 @@
  */
 
 import { describe, expect, it } from 'vitest';
+import { CrossRequestKVCache } from '../../../src/embed/crossRequestKVCache.ts';
 import { KeyChain, KVManager, kvLayout, Outcome } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
-import { CrossRequestKVCache } from '../../../src/views/index.ts';
 
 const blockTokens = 4;
 const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 1, dtype: 'f32', blockTokens });

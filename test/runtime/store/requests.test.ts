@@ -2,8 +2,8 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { newKVStore } from '../../../src/views/index.ts';
 import type { StoreRequest } from '../../../src/views/kvStore.ts';
+import { newKVStore } from '../../../src/views/kvStore.ts';
 import { admit, release, request, tiered, tokens } from './stores.ts';
 
 describe('requests', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { TierKVError } from '../../../src/runtime/index.ts';
-import { type KVStoreConfig, newKVStore } from '../../../src/views/index.ts';
+import { type KVStoreConfig, newKVStore } from '../../../src/views/kvStore.ts';
 
 describe('settings that cannot be', () => {
   const bad: [string, Partial<KVStoreConfig>][] = [

@@ -1,7 +1,7 @@
 /** Stores of a few blocks, and requests as a scheduler admits and releases them. */
 
-import { type KVStoreConfig, newKVStore, type TieredKVCache } from '../../../src/views/index.ts';
 import type { StoreRequest } from '../../../src/views/kvStore.ts';
+import { type KVStoreConfig, newKVStore, type TieredKVCache } from '../../../src/views/kvStore.ts';
 
 export const tokens = (from: number, count: number): number[] =>
   Array.from({ length: count }, (_, i) => from + i);

@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { newKVStore, SingleTierKVStore, TieredKVCache } from '../../../src/views/index.ts';
+import { newKVStore, SingleTierKVStore, TieredKVCache } from '../../../src/views/kvStore.ts';
 import { admit, release, request, tiered } from './stores.ts';
 
 describe('without a lower tier', () => {

@@ -4,7 +4,7 @@
  */
 
 import { afterEach, describe, expect, it } from 'vitest';
-import { BlockMoves, CachedMigration } from '../../../../src/embed/kvMigrator.ts';
+import { BlockMoves, CachedMigration, KVMigrator } from '../../../../src/embed/kvMigrator.ts';
 import { RetentionPolicy } from '../../../../src/runtime/eviction/retention.ts';
 import {
   JobPriority,
@@ -15,7 +15,6 @@ import {
 } from '../../../../src/runtime/index.ts';
 import { OwnerQuotas } from '../../../../src/runtime/manager/ownerQuotas.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
-import { KVMigrator } from '../../../../src/views/index.ts';
 import { keysOf } from '../../batching/world.ts';
 
 const OTHER = 1;
