@@ -7,7 +7,8 @@
 import { BufferUsage, MapMode, writeWords } from '../backends/webgpu/device.ts';
 import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import {
   blockConstants,
   dispatchMany,
@@ -34,12 +35,15 @@ export interface BlockTensorsConfig {
   readonly tokensMax: number;
 }
 
-const blockTensorsConfigNames: readonly string[] = optionNames<BlockTensorsConfig>({
-  device: true,
-  slabs: true,
-  layout: true,
-  tokensMax: true,
-});
+const blockTensorsConfigTable = optionTable(
+  {
+    device: is.passed(),
+    slabs: is.passed(),
+    layout: is.passed(),
+    tokensMax: is.integer(1),
+  } satisfies Kinds<BlockTensorsConfig>,
+  'TKV_CONFIG',
+);
 
 /** The blocks of a sequence, and one layer of them. */
 export interface BlockRange {
@@ -80,10 +84,9 @@ export class BlockTensors {
    * @throws TKV_CONFIG if kernels do not support the layout; TKV_DEVICE if the device does not compile them
    */
   static async open(config: BlockTensorsConfig): Promise<BlockTensors> {
-    requireOptions(config, blockTensorsConfigNames, 'config', 'TKV_CONFIG');
+    blockTensorsConfigTable.read(config, 'config');
     requireDevicePool(config);
     const { device, layout, slabs, tokensMax } = config;
-    requireInteger('tokensMax', tokensMax, 1);
     const slabsMax = device.limits.maxStorageBuffersPerShaderStage - 2;
     requireInteger('slabs.length', slabs.length, 1, slabsMax);
     const format = kvFormat(layout, device.features);

@@ -14,7 +14,8 @@ import { BufferUsage, writeWords } from '../backends/webgpu/device.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
 import { requirePairedLayout } from '../runtime/geometry/layout.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import {
   conversionText,
   copyText,
@@ -60,7 +61,10 @@ export interface BlockPool {
   readonly layout: KVLayout;
 }
 
-const blockPoolNames: readonly string[] = optionNames<BlockPool>({ slabs: true, layout: true });
+const blockPoolTable = optionTable(
+  { slabs: is.passed(), layout: is.passed() } satisfies Kinds<BlockPool>,
+  'TKV_CONFIG',
+);
 
 /** Configuration of `BlockConversion.open`. */
 export interface BlockConversionConfig {
@@ -72,24 +76,26 @@ export interface BlockConversionConfig {
   readonly pairsMax: number;
 }
 
-const blockConversionConfigNames: readonly string[] = optionNames<BlockConversionConfig>({
-  device: true,
-  from: true,
-  to: true,
-  pairsMax: true,
-});
+const blockConversionConfigTable = optionTable(
+  {
+    device: is.passed(),
+    from: is.passed(),
+    to: is.passed(),
+    pairsMax: is.passed(),
+  } satisfies Kinds<BlockConversionConfig>,
+  'TKV_CONFIG',
+);
 
 /** Converts blocks between two layouts on the GPU, such as f16 and 8-bit integers. */
 export class BlockConversion extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE if the device does not compile the kernel */
   static async open(config: BlockConversionConfig): Promise<BlockConversion> {
-    requireOptions(config, blockConversionConfigNames, 'config', 'TKV_CONFIG');
-    const { device, from, to, pairsMax } = config;
+    const { device, from, to, pairsMax } = blockConversionConfigTable.read(config, 'config');
     for (const [field, pool] of [
       ['from', from],
       ['to', to],
     ] as const) {
-      requireOptions(pool, blockPoolNames, field, 'TKV_CONFIG');
+      blockPoolTable.read(pool, field);
       requireDevicePool(
         { device, ...pool },
         { device: 'device', slabs: `${field}.slabs`, layout: `${field}.layout` },
@@ -162,18 +168,21 @@ export interface BlockCopiesConfig {
   readonly pairsMax: number;
 }
 
-const blockCopiesConfigNames: readonly string[] = optionNames<BlockCopiesConfig>({
-  device: true,
-  slabs: true,
-  layout: true,
-  pairsMax: true,
-});
+const blockCopiesConfigTable = optionTable(
+  {
+    device: is.passed(),
+    slabs: is.passed(),
+    layout: is.passed(),
+    pairsMax: is.passed(),
+  } satisfies Kinds<BlockCopiesConfig>,
+  'TKV_CONFIG',
+);
 
 /** Copies blocks within a pool on the GPU, in a pass of the caller. */
 export class BlockCopies extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE if the device does not compile the kernel */
   static async open(config: BlockCopiesConfig): Promise<BlockCopies> {
-    requireOptions(config, blockCopiesConfigNames, 'config', 'TKV_CONFIG');
+    blockCopiesConfigTable.read(config, 'config');
     requireDevicePool(config);
     const { device, slabs, layout, pairsMax } = config;
     requirePairedLayout(layout, 'a copy by rows');

@@ -13,7 +13,8 @@
 import { described, inputError } from '../runtime/errors.ts';
 import { blockBox, rowOffsetBytes } from '../runtime/geometry/box.ts';
 import { type KVLayout, requireKVLayout } from '../runtime/geometry/layout.ts';
-import { optionNames, requireArray, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 
 /** Axes: b batch, h KV head, t token, d element of a head, k K and V. */
 type TensorAxis = 'b' | 'h' | 't' | 'd' | 'k';
@@ -49,9 +50,20 @@ interface CheckedPlace {
   readonly batch: number;
 }
 
-const tensorNames = optionNames<KVTensor>({ data: true, axes: true, dims: true });
-const layerNames = optionNames<LayerTensors>({ key: true, value: true });
-const placeNames = optionNames<TensorPlace>({ token: true, tokens: true, batch: true });
+const tensorTable = optionTable({
+  data: is.passed(),
+  axes: is.passed(),
+  dims: is.passed(),
+} satisfies Kinds<KVTensor>);
+const layerTable = optionTable({
+  key: is.passed(),
+  value: is.optional(is.passed()),
+} satisfies Kinds<LayerTensors>);
+const placeTable = optionTable({
+  token: is.passed(),
+  tokens: is.optional(is.passed()),
+  batch: is.optional(is.passed(), 0),
+} satisfies Kinds<TensorPlace>);
 
 /**
  * Copies tokens of an engine's tensors into a block.
@@ -92,14 +104,14 @@ function eachCopy(
   copy: TensorCopy,
 ): void {
   requireKVLayout(layout);
-  requireArray(layers, 'layers', 'Pass { key, value } for each layer.');
+  is.array('Pass { key, value } for each layer.').read(layers, 'layers');
   if (layers.length !== layout.layers) {
     throw inputError(
       'layers',
       `holds ${layers.length} of the layout's ${layout.layers} layers. Pass { key, value } for each of them.`,
     );
   }
-  const { token, tokens = layout.blockTokens, batch = 0 } = requireOptions(place, placeNames, 'place');
+  const { token, tokens = layout.blockTokens, batch } = placeTable.read(place, 'place');
   requireCount('place.token', token, Number.MAX_SAFE_INTEGER);
   requireCount('place.tokens', tokens, layout.blockTokens);
   if (!(block instanceof Uint8Array) || block.byteLength !== layout.blockBytes) {
@@ -126,7 +138,7 @@ interface TensorHalf {
 
 function halvesOf(layout: KVLayout, layer: LayerTensors, l: number, place: CheckedPlace): TensorHalf[] {
   const field = `layers[${l}]`;
-  const { key, value } = requireOptions(layer, layerNames, field);
+  const { key, value } = layerTable.read(layer, field);
   const { headDim, valueDim } = layout;
   const fused = typeof key?.axes === 'string' && key.axes.includes('k');
   if (fused && (value !== undefined || valueDim !== headDim)) {
@@ -152,11 +164,11 @@ function halfOf(
   width: number,
   { token, tokens, batch }: CheckedPlace,
 ): TensorHalf {
-  const { data, axes, dims } = requireOptions(tensor, tensorNames, field);
+  const { data, axes, dims } = tensorTable.read(tensor, field);
   if (typeof axes !== 'string' || !/^[bhtdk]+$/.test(axes) || new Set(axes).size !== axes.length) {
     throw inputError(`${field}.axes`, `is ${described(axes)}. Name each axis once, as in 'bhtd'.`);
   }
-  requireArray(dims, `${field}.dims`, 'Pass the size of each axis.');
+  is.array('Pass the size of each axis.').read(dims, `${field}.dims`);
   const wanted: Record<TensorAxis, (size: number) => boolean> = {
     b: (size) => batch < size,
     h: (size) => size === layout.kvHeads,

@@ -27,7 +27,7 @@ import {
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, requireArray, requireObject } from '../runtime/options.ts';
+import { checkInputs } from '../runtime/options.ts';
 
 interface TextShape {
   readonly format: KVFormat;
@@ -202,9 +202,9 @@ export function requireDevicePool(
     layout: 'layout',
   },
 ): void {
-  requireObject(device, fields.device, 'TKV_CONFIG');
-  requireObject(device.limits, `${fields.device}.limits`, 'TKV_CONFIG');
-  requireArray(slabs, fields.slabs, "Pass the pool's buffers.", 'TKV_CONFIG');
+  is.object().read(device, fields.device, 'TKV_CONFIG');
+  is.object().read(device.limits, `${fields.device}.limits`, 'TKV_CONFIG');
+  is.array("Pass the pool's buffers.").read(slabs, fields.slabs, 'TKV_CONFIG');
   requireKVLayout(layout, fields.layout);
 }
 
@@ -220,7 +220,7 @@ interface DevicePoolParts {
  * @throws TKV_CONFIG like `kvLayout`
  */
 export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
-  requireObject(config, 'config', 'TKV_CONFIG');
+  is.object().read(config, 'config', 'TKV_CONFIG');
   return kvLayout({ ...config, headDim: config.headDim + SCALE_BYTES, dtype: 'i8' });
 }
 

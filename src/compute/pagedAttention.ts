@@ -12,9 +12,10 @@
  */
 
 import { BufferUsage, writeWords } from '../backends/webgpu/device.ts';
-import { configError, invariant, requireInteger, requirePositive } from '../runtime/errors.ts';
+import { configError, invariant, requireInteger } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import {
   type AttentionKernel,
   attentionKernel,
@@ -283,13 +284,16 @@ interface SourceShape {
   readonly vOffset: number;
 }
 
-const sourceShapeNames: readonly string[] = optionNames<SourceShape>({
-  rowStride: true,
-  headStride: true,
-  qOffset: true,
-  kOffset: true,
-  vOffset: true,
-});
+const sourceShapeTable = optionTable(
+  {
+    rowStride: is.passed(),
+    headStride: is.passed(),
+    qOffset: is.passed(),
+    kOffset: is.passed(),
+    vOffset: is.passed(),
+  } satisfies Kinds<SourceShape>,
+  'TKV_CONFIG',
+);
 
 /** Configuration of `PagedAttention.open`: device, pool, layout and the shape of the model. */
 export interface AttentionConfig {
@@ -320,20 +324,23 @@ export interface AttentionConfig {
   readonly partialBytesMax?: number;
 }
 
-const attentionConfigNames: readonly string[] = optionNames<AttentionConfig>({
-  device: true,
-  slabs: true,
-  layout: true,
-  qHeads: true,
-  rowsMax: true,
-  entriesMax: true,
-  contextTokens: true,
-  window: true,
-  scale: true,
-  source: true,
-  kernel: true,
-  partialBytesMax: true,
-});
+const attentionConfigTable = optionTable(
+  {
+    device: is.passed(),
+    slabs: is.passed(),
+    layout: is.passed(),
+    qHeads: is.integer(1),
+    rowsMax: is.integer(1),
+    entriesMax: is.integer(1),
+    contextTokens: is.integer(1, 2 ** 30),
+    window: is.optional(is.integer(0, 2 ** 30), 0),
+    scale: is.optional(is.positive()),
+    source: is.optional(sourceShapeTable),
+    kernel: is.optional(is.passed()),
+    partialBytesMax: is.optional(is.integer(1), 32 * 2 ** 20),
+  } satisfies Kinds<AttentionConfig>,
+  'TKV_CONFIG',
+);
 
 interface AttentionShape {
   readonly format: KVFormat;
@@ -361,34 +368,28 @@ const LANE_VECTORS = 64;
 
 /** @throws TKV_CONFIG naming the field */
 function attentionShape(config: AttentionConfig): AttentionShape {
-  requireOptions(config, attentionConfigNames, 'config', 'TKV_CONFIG');
-  const { device, slabs, layout } = config;
+  const read = attentionConfigTable.read(config, 'config');
+  const { device, slabs, layout, qHeads, rowsMax, entriesMax, contextTokens, window } = read;
   requireDevicePool(config);
-  if (config.source !== undefined) requireOptions(config.source, sourceShapeNames, 'source', 'TKV_CONFIG');
   const format = kvFormat(layout, device.features);
   const slabsMax = device.limits.maxStorageBuffersPerShaderStage - OTHER_BUFFERS;
   if (slabs.length < 1 || slabs.length > slabsMax) {
     const problem = `are ${slabs.length}, but a kernel of this device binds 1 to ${slabsMax}`;
     throw configError('slabs', problem, 'Raise slabBytesMax of the pool, so that it has fewer buffers.');
   }
-  const qHeads = requireInteger('qHeads', config.qHeads, 1);
   if (qHeads % layout.kvHeads !== 0) {
     const problem = `is ${qHeads}, not a multiple of the ${layout.kvHeads} KV heads`;
     throw configError('qHeads', problem, 'Give each KV head the same number of query heads.');
   }
-  const rowsMax = requireInteger('rowsMax', config.rowsMax, 1);
-  const entriesMax = requireInteger('entriesMax', config.entriesMax, 1);
-  const contextTokens = requireInteger('contextTokens', config.contextTokens, 1, 2 ** 30);
-  const window = requireInteger('window', config.window ?? 0, 0, 2 ** 30);
-  const scale = requirePositive('scale', config.scale ?? 1 / Math.sqrt(format.headDim));
-  const source = config.source ?? packedSource(qHeads, layout.kvHeads, format.headDim);
+  const { scale = 1 / Math.sqrt(format.headDim) } = read;
+  const source = read.source ?? packedSource(qHeads, layout.kvHeads, format.headDim);
   for (const [name, value] of Object.entries(source)) {
     requireInteger(`source.${name}`, value, 0);
     if (value % 4 !== 0) throw configError(`source.${name}`, `is ${value}`, 'Use a multiple of 4 floats.');
   }
   const rowSplits = splitsMax({ contextTokens, window });
   const itemBytes = qHeads * (format.headDim4 + 1) * 16;
-  const wantedBytes = requireInteger('partialBytesMax', config.partialBytesMax ?? 32 * 2 ** 20, 1);
+  const wantedBytes = read.partialBytesMax;
   const roomBytes = Math.min(wantedBytes, device.limits.maxStorageBufferBindingSize);
   const batchItems = Math.min(rowsMax * rowSplits, Math.max(rowSplits, Math.floor(roomBytes / itemBytes)));
   const itemsAt = rowsMax * ROW_WORDS;

@@ -12,7 +12,8 @@ import {
   requireElements,
   TierKVError,
 } from '../runtime/index.ts';
-import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import {
   bytesOf,
   freshKeys,
@@ -41,9 +42,7 @@ export async function begin(
   options: BeginOptions,
 ): Promise<SequenceState> {
   const { manager, keeper, blockTokens } = context;
-  requireOptions(options, beginOptionsNames);
-  requireFlag(options.wait, 'wait');
-  requireFlag(options.arriving, 'arriving');
+  beginOptionsTable.read(options);
   const signals = signalsOf(context, options);
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
@@ -249,16 +248,16 @@ export interface BeginOptions extends WaitOptions {
   readonly retention?: RetentionHint | undefined;
 }
 
-const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
-  signal: true,
-  tenant: true,
-  extras: true,
-  priority: true,
-  wait: true,
-  shareWaitMs: true,
-  arriving: true,
-  retention: true,
-});
+const beginOptionsTable = optionTable({
+  signal: is.optional(is.passed()),
+  tenant: is.passed(),
+  extras: is.optional(is.passed()),
+  priority: is.optional(is.passed(), 0),
+  wait: is.optional(is.flag()),
+  shareWaitMs: is.optional(is.passed()),
+  arriving: is.optional(is.flag()),
+  retention: is.optional(is.passed()),
+} satisfies Kinds<BeginOptions>);
 
 /** A hint: nothing is kept for ever. */
 export interface RetentionHint {
@@ -268,14 +267,17 @@ export interface RetentionHint {
   readonly keepMs?: number;
 }
 
-const retentionHintNames: readonly string[] = optionNames<RetentionHint>({ priority: true, keepMs: true });
+const retentionHintTable = optionTable({
+  priority: is.optional(is.passed(), 0),
+  keepMs: is.optional(is.passed(), 0),
+} satisfies Kinds<RetentionHint>);
 
 /** A thousand years, which whole microseconds can still count. */
 const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
 
 /** @throws TKV_INPUT naming the invalid part of the hint */
 function checkHint(hint: RetentionHint): Required<RetentionHint> {
-  const { priority = 0, keepMs = 0 } = requireOptions(hint, retentionHintNames, 'retention');
+  const { priority, keepMs } = retentionHintTable.read(hint, 'retention');
   const fault = (field: string, value: unknown, what: string): TierKVError =>
     inputError(field, `is ${described(value)}, not ${what}. Leave it out for none.`);
   if (!Number.isInteger(priority) || Math.abs(priority) > 100) {

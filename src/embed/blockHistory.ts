@@ -8,7 +8,7 @@
 
 import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */
@@ -118,10 +118,10 @@ export interface HistoryBounds {
   readonly requestBlocks: number;
 }
 
-const historyBoundsNames: readonly string[] = optionNames<HistoryBounds>({
-  blocks: true,
-  requestBlocks: true,
-});
+const historyBoundsTable = optionTable({
+  blocks: is.passed(),
+  requestBlocks: is.passed(),
+} satisfies Kinds<HistoryBounds>);
 
 /** Most events that are kept of a followed block. */
 const EVENTS_MOST = 10_000;
@@ -156,7 +156,7 @@ export class BlockHistory {
         bounds: is.fields({ blocks: is.number(), requestBlocks: is.number() }),
       },
     );
-    requireOptions(bounds, historyBoundsNames, 'bounds');
+    historyBoundsTable.read(bounds, 'bounds');
     this.manager = manager;
     this.#bounds = bounds;
     this.#order = new UseOrder(4 * bounds.blocks, () => this.#blocks.values());

@@ -21,7 +21,6 @@ import {
   requireElements,
   TOP,
 } from '../runtime/index.ts';
-import { optionNames } from '../runtime/options.ts';
 import { isHostStore } from '../runtime/tier/tierStore.ts';
 import { findShared } from './begin.ts';
 import type { KVRuntimeConfig } from './config.ts';
@@ -63,11 +62,6 @@ export interface PromptOptions {
   readonly tenant: string;
   readonly extras?: RequestExtras | undefined;
 }
-
-export const promptOptionsNames: readonly string[] = optionNames<PromptOptions>({
-  tenant: true,
-  extras: true,
-});
 
 export class BlockPort {
   readonly #context: RequestContext;

@@ -119,8 +119,6 @@ export async function truncate(
 
 function requireTokens(field: string, tokens: number, length: number): void {
   if (Number.isInteger(tokens) && tokens >= 0 && tokens <= length) return;
-  throw inputError(
-    field,
-    `is ${described(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
-  );
+  const [count, remedy] = length === 0 ? ['no', 'Name 0.'] : [length, `Name 0 to ${length}.`];
+  throw inputError(field, `is ${described(tokens)}, and the sequence has ${count} tokens. ${remedy}`);
 }

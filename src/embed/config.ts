@@ -15,17 +15,10 @@ import {
   type TierSize,
   TOP,
 } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
-import {
-  oneOf,
-  optionNames,
-  requireFlag,
-  requireFunction,
-  requireObject,
-  requireOptions,
-  requireText,
-} from '../runtime/options.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 import { checkedMemory, type ExplainMemory } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
@@ -111,29 +104,46 @@ export interface KVRuntimeConfig extends TierOptions {
   readonly notice?: (line: string) => void;
 }
 
-const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntimeConfig, keyof TierOptions>>({
-  layout: true,
-  layerGroups: true,
-  blocksPerPage: true,
-  model: true,
-  secretKey: true,
-  epoch: true,
-  extras: true,
-  sharingGroups: true,
-  eviction: true,
-  lowerCopy: true,
-  leavingShare: true,
-  log: true,
-  tokenIds: true,
-  explain: true,
-  scrub: true,
-  offload: true,
-  offloadThreshold: true,
-  migration: true,
-  transferDeadlineMs: true,
-  wrapStores: true,
-  notice: true,
-});
+/** A policy by the name of a tier: what tiers there are is known only now. */
+const noOptions = optionTable({}, 'TKV_CONFIG');
+
+const kvRuntimeConfigTable = optionTable(
+  {
+    layout: is.by(requireKVLayout),
+    layerGroups: is.optional(is.passed()),
+    blocksPerPage: is.optional(is.integer(1, 2 ** 15)),
+    model: is.passed(),
+    secretKey: is.passed(),
+    epoch: is.optional(is.passed()),
+    extras: is.optional(is.object()),
+    sharingGroups: is.optional(is.object()),
+    eviction: is.optional(is.passed()),
+    lowerCopy: is.optional(is.oneOf(['keep', 'move'])),
+    leavingShare: is.optional(is.passed()),
+    log: is.optional(is.name('Leave it out for the default.')),
+    tokenIds: is.optional(is.flag()),
+    explain: is.optional(is.by(requireExplain)),
+    scrub: is.optional(is.flag()),
+    offload: is.optional(is.passed()),
+    offloadThreshold: is.optional(is.passed()),
+    migration: is.optional(is.by(requireMigration)),
+    transferDeadlineMs: is.optional(is.passed()),
+    wrapStores: is.optional(is.func()),
+    notice: is.optional(is.func()),
+  } satisfies Kinds<Omit<KVRuntimeConfig, keyof TierOptions>>,
+  'TKV_CONFIG',
+);
+
+function requireExplain(explain: boolean | ExplainMemory, field: string): boolean | ExplainMemory {
+  if (typeof explain === 'object') checkedMemory(explain);
+  else is.flag().read(explain, field, 'TKV_CONFIG');
+  return explain;
+}
+
+function requireMigration(migration: MigratorOptions | false): MigratorOptions | false {
+  if (migration !== false) checkMigratorOptions(migration);
+  return migration;
+}
 
 /**
  * The settings as the runtime's own, each known and of its kind. What its owner does with the bytes of the secret and with
@@ -141,39 +151,17 @@ const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntimeConfig
  * @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown
  */
 export function checkedRuntimeConfig(config: KVRuntimeConfig): KVRuntimeConfig {
-  const names = [...kvRuntimeConfigNames, ...tierRows.flatMap((row) => row.optionNames)];
-  requireOptions(config, names, 'config', 'TKV_CONFIG');
-  const { offload, migration, lowerCopy, sharingGroups } = config;
-  requireKVLayout(config.layout);
+  const ofTiers = tierRows.flatMap((row) => row.optionNames);
+  const read = kvRuntimeConfigTable.read(config, 'config', undefined, ofTiers);
   for (const row of tierRows) row.check(config);
-  if (offload !== undefined) {
-    const upper = tierRows.slice(0, -1).map(({ name }) => name);
-    requireOptions(offload, upper, 'offload', 'TKV_CONFIG');
-  }
-  if (migration !== undefined && migration !== false) checkMigratorOptions(migration);
-  if (lowerCopy !== undefined) oneOf('lowerCopy', lowerCopy, ['keep', 'move']);
-  if (sharingGroups !== undefined) requireObject(sharingGroups, 'sharingGroups', 'TKV_CONFIG');
-  if (config.extras !== undefined) requireObject(config.extras, 'extras', 'TKV_CONFIG');
-  requireFlag(config.scrub, 'scrub', 'TKV_CONFIG');
-  requireFlag(config.tokenIds, 'tokenIds', 'TKV_CONFIG');
-  const { explain } = config;
-  if (typeof explain === 'object') checkedMemory(explain);
-  else requireFlag(explain, 'explain', 'TKV_CONFIG');
-  for (const name of ['wrapStores', 'notice'] as const) {
-    const given = config[name];
-    if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
-  }
-  const { log } = config;
-  if (log !== undefined) requireText(log, 'log', 'Leave it out for the default.', 'TKV_CONFIG');
-  const { secretKey, extras } = config;
+  const upper = tierRows.slice(0, -1).map(({ name }) => name);
+  if (read.offload !== undefined) noOptions.read(read.offload, 'offload', undefined, upper);
+  const { secretKey, extras } = read;
   return {
-    // the names are those of the interface, which the types of fromEntries do not say
-    ...(Object.fromEntries(
-      names.map((name) => [name, Reflect.get(config, name)]),
-    ) as unknown as KVRuntimeConfig),
+    ...read,
     // not by `slice`, which gives a view of a Buffer
     secretKey: secretKey instanceof Uint8Array ? new Uint8Array(secretKey) : secretKey,
-    extras: extras === undefined ? undefined : { ...extras },
+    ...(extras === undefined ? {} : { extras: { ...extras } }),
   };
 }
 
@@ -185,7 +173,7 @@ const DEADLINE_MS_DEFAULT = 10_000;
 
 /** @throws TKV_CONFIG with the field at fault */
 export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): ManagerConfig {
-  const blocksPerPage = requireInteger('blocksPerPage', config.blocksPerPage ?? 1, 1, 2 ** 15);
+  const { blocksPerPage = 1 } = config;
   const pageBytes = units.pageBytes * blocksPerPage;
   const size = ({
     row,

@@ -17,6 +17,8 @@ import {
   tierName,
   tierTitle,
 } from '../runtime/index.ts';
+import type { ValueKind } from '../runtime/kinds.ts';
+import * as is from '../runtime/kinds.ts';
 import { doubtful } from '../runtime/manager/openings.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
 import type { BlockMoves, RuntimeMigration } from './kvMigrator.ts';
@@ -26,6 +28,12 @@ import type { RequestObservers } from './observability.ts';
 import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
 import type { SharingGroups, TenantChains, TenantOwners } from './tenancy.ts';
+
+/** What a call of the runtime gets: the runtime makes it. */
+export const contextKind: ValueKind<RequestContext> = is.fields({
+  manager: is.object(),
+  units: is.fields({ groups: is.array() }),
+});
 
 export interface RequestContext {
   readonly manager: KVManager;

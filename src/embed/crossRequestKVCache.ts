@@ -19,9 +19,10 @@ import {
   requireElements,
   wordsPerKey,
 } from '../runtime/keys/keyChain.ts';
+import * as is from '../runtime/kinds.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import { optionNames, requireFunction, requireOptions, requireText } from '../runtime/options.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 
 /** The part of a prompt that a request can reuse. */
 export interface ReuseResult {
@@ -65,16 +66,19 @@ export interface ReuseConfig {
   readonly nowUs: () => number;
 }
 
-const reuseConfigNames: readonly string[] = optionNames<ReuseConfig>({
-  blockTokens: true,
-  enableTenantIsolation: true,
-  domainOf: true,
-  keysOf: true,
-  ownerOf: true,
-  sizeClass: true,
-  maxSiblings: true,
-  nowUs: true,
-});
+const reuseConfigTable = optionTable(
+  {
+    blockTokens: is.integer(1),
+    enableTenantIsolation: is.optional(is.flag()),
+    domainOf: is.optional(is.func()),
+    keysOf: is.func(),
+    ownerOf: is.optional(is.func()),
+    sizeClass: is.optional(is.integer(0), 0),
+    maxSiblings: is.optional(is.integer(0), 65_536),
+    nowUs: is.func(),
+  } satisfies Kinds<ReuseConfig>,
+  'TKV_CONFIG',
+);
 
 interface Reuse {
   readonly sequence: Sequence;
@@ -86,6 +90,9 @@ interface Reuse {
   /** Blocks from the front that the request was given, found or to write. */
   given: number;
 }
+
+/** A list that says it has more tokens is a mistake: no machine holds the KV of so long a prompt. */
+const TOKENS_MOST = 2 ** 26;
 
 /** Finds prefixes that other requests computed, by tenant. */
 export class CrossRequestKVCache {
@@ -100,14 +107,11 @@ export class CrossRequestKVCache {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(manager: KVManager, config: ReuseConfig) {
-    requireOptions(config, reuseConfigNames, 'config', 'TKV_CONFIG');
-    requireFunction(config.keysOf, 'keysOf', 'TKV_CONFIG');
-    requireFunction(config.nowUs, 'nowUs', 'TKV_CONFIG');
+    const read = reuseConfigTable.read(config, 'config');
     this.#manager = manager;
     this.#config = config;
-    requireInteger('blockTokens', config.blockTokens, 1);
-    this.#sizeClass = requireInteger('sizeClass', config.sizeClass ?? 0, 0);
-    this.#siblings = new SiblingBlocks(requireInteger('maxSiblings', config.maxSiblings ?? 65_536, 0));
+    this.#sizeClass = read.sizeClass;
+    this.#siblings = new SiblingBlocks(read.maxSiblings);
   }
 
   /**
@@ -116,8 +120,9 @@ export class CrossRequestKVCache {
    * @throws TKV_INPUT for a request that has not been released; nothing is counted then
    */
   tryReuse(requestId: string, tokenIds: KeyElements, tenantId = ''): ReuseResult {
-    requireText(requestId, 'requestId', 'Name the request.');
+    is.name('Name the request.').read(requestId, 'requestId');
     requireElements(tokenIds, 'tokenIds');
+    requireInteger('tokenIds.length', tokenIds.length, 0, TOKENS_MOST);
     if (this.#requests.has(requestId)) {
       throw inputError('requestId', `${requestId} is in use. Release it first.`);
     }

@@ -4,7 +4,7 @@
  * It is for operators: an explanation names other tenants, so it never goes to a client.
  */
 
-import { nearestName, requireInteger } from '../runtime/errors.ts';
+import { nearestName } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type KeyElements,
@@ -13,7 +13,8 @@ import {
   TierKVError,
   tierName,
 } from '../runtime/index.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import { BlockHistory, type RememberedRequest } from './blockHistory.ts';
 import { type RequestContext, tokensToFind } from './context.ts';
 import { type CacheExplanation, explainKeys, explainRequest, type Naming, type Twin } from './explanation.ts';
@@ -29,18 +30,17 @@ export interface ExplainMemory {
   readonly tokens?: number | undefined;
 }
 
-const explainMemoryNames = optionNames<ExplainMemory>({ blocks: true, tokens: true });
+const explainMemoryTable = optionTable(
+  {
+    blocks: is.optional(is.integer(16, 2 ** 24), BLOCKS_DEFAULT),
+    tokens: is.optional(is.integer(0, 2 ** 30), TOKENS_DEFAULT),
+  } satisfies Kinds<ExplainMemory>,
+  'TKV_CONFIG',
+);
 
 /** The bounds, with their defaults. @throws TKV_CONFIG for one that is wrong */
 export function checkedMemory(memory: ExplainMemory): { readonly blocks: number; readonly tokens: number } {
-  const { blocks = BLOCKS_DEFAULT, tokens = TOKENS_DEFAULT } = requireOptions(
-    memory,
-    explainMemoryNames,
-    'explain',
-    'TKV_CONFIG',
-  );
-  requireInteger('explain.blocks', blocks, 16, 2 ** 24);
-  requireInteger('explain.tokens', tokens, 0, 2 ** 30);
+  const { blocks, tokens } = explainMemoryTable.read(memory, 'explain');
   return { blocks, tokens };
 }
 
@@ -50,7 +50,10 @@ export interface TokensToExplain {
   readonly extras?: RequestExtras | undefined;
 }
 
-const tokensToExplainNames = optionNames<TokensToExplain>({ tenant: true, extras: true });
+const tokensToExplainTable = optionTable({
+  tenant: is.passed(),
+  extras: is.optional(is.passed()),
+} satisfies Kinds<TokensToExplain>);
 
 /** Tenants, and kinds of extras, under which tokens are looked for: each costs the hashes of a prompt. */
 const TWINS_TRIED = 64;
@@ -116,7 +119,7 @@ export class RuntimeExplainer {
     options: TokensToExplain,
     others: readonly RuntimeExplainer[],
   ): CacheExplanation {
-    const { tenant, extras } = requireOptions(options, tokensToExplainNames);
+    const { tenant, extras } = tokensToExplainTable.read(options);
     requireElements(tokens);
     const context = this.#context;
     const [chain] = context.chains.of(tenant, extras);

@@ -5,8 +5,9 @@
 
 import { described, inputError } from '../runtime/errors.ts';
 import { Entry, type KeyElements, requireElements, TierKVError } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { doubtful } from '../runtime/manager/openings.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import {
   full,
   handOver,
@@ -85,7 +86,7 @@ export interface StepEntry {
   readonly tokens: KeyElements;
 }
 
-const stepEntryNames: readonly string[] = optionNames<StepEntry>({ sequence: true, tokens: true });
+const stepEntryTable = optionTable({ sequence: is.passed(), tokens: is.passed() } satisfies Kinds<StepEntry>);
 
 /** `full`: there was no room, and the sequence is as it was. Release or preempt others, and step it again. */
 export type EntryEnd = StepEnd | 'full';
@@ -150,7 +151,7 @@ function entriesOf(context: RequestContext, asked: readonly StepEntry[]): Checke
     const field = `entries[${i}].sequence`;
     const named = entry?.sequence as KVSequence | undefined | null; // what is missing is refused as a sequence
     if (entry !== undefined && entry !== null && named !== null) {
-      requireOptions(entry, stepEntryNames, `entries[${i}]`);
+      stepEntryTable.check(entry, `entries[${i}]`);
     }
     const sequence = stateOf(context, named as KVSequence, field);
     if (seen.has(sequence)) {

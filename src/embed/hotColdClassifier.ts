@@ -11,8 +11,9 @@
  * turns cold by itself.
  */
 
-import { configError, requirePositive } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { configError } from '../runtime/errors.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import type { UseHistory } from '../runtime/tables/contentTable.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
@@ -29,11 +30,14 @@ export interface ClassifierOptions {
   readonly warmFrequencyThreshold?: number;
 }
 
-export const classifierOptionsNames: readonly string[] = optionNames<ClassifierOptions>({
-  hotFrequencyThreshold: true,
-  coldTimeoutS: true,
-  warmFrequencyThreshold: true,
-});
+export const classifierOptionsTable: OptionTable<Required<ClassifierOptions>> = optionTable(
+  {
+    hotFrequencyThreshold: is.optional(is.positive(), 1),
+    coldTimeoutS: is.optional(is.positive(), 60),
+    warmFrequencyThreshold: is.optional(is.positive(), 0.1),
+  } satisfies Kinds<ClassifierOptions>,
+  'TKV_CONFIG',
+);
 
 /** Takes the options of the classifier out of options that it shares with others. */
 export function classifierOptionsOf({
@@ -59,11 +63,11 @@ export class HotColdClassifier {
 
   /** @throws TKV_CONFIG for a threshold that is not positive, or a warm one above the hot one */
   constructor(options: ClassifierOptions = {}) {
-    requireOptions(options, classifierOptionsNames, 'options', 'TKV_CONFIG');
-    const { hotFrequencyThreshold = 1, coldTimeoutS = 60, warmFrequencyThreshold = 0.1 } = options;
-    this.hotFrequencyThreshold = requirePositive('hotFrequencyThreshold', hotFrequencyThreshold);
-    this.coldTimeoutS = requirePositive('coldTimeoutS', coldTimeoutS);
-    this.warmFrequencyThreshold = requirePositive('warmFrequencyThreshold', warmFrequencyThreshold);
+    const { hotFrequencyThreshold, coldTimeoutS, warmFrequencyThreshold } =
+      classifierOptionsTable.read(options);
+    this.hotFrequencyThreshold = hotFrequencyThreshold;
+    this.coldTimeoutS = coldTimeoutS;
+    this.warmFrequencyThreshold = warmFrequencyThreshold;
     if (warmFrequencyThreshold > hotFrequencyThreshold) {
       throw configError(
         'warmFrequencyThreshold',

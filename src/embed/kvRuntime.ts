@@ -15,7 +15,7 @@
 
 import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
-import { described, inputError, requireInteger } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type BlockTable,
@@ -35,14 +35,9 @@ import {
   TierKVError,
   type TierName,
 } from '../runtime/index.ts';
+import * as is from '../runtime/kinds.ts';
 import { managerObserverNames } from '../runtime/manager/observer.ts';
-import {
-  optionNames,
-  requireFlag,
-  requireFunction,
-  requireObject,
-  requireOptions,
-} from '../runtime/options.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import { assembleRuntime, type RuntimeParts } from './assembly.ts';
 import {
   type BeginOptions,
@@ -73,7 +68,7 @@ import type { CrossRequestKVCache } from './crossRequestKVCache.ts';
 import { RuntimeExplainer, type TokensToExplain } from './explaining.ts';
 import type { CacheExplanation } from './explanation.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './grow.ts';
-import { throwIfAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
+import { throwIfAborted, type WaitOptions, waitOptionsTable } from './managerLoop.ts';
 import { metricsOf, type RuntimeMetrics } from './metrics.ts';
 import {
   type BlockUseEvent,
@@ -81,7 +76,7 @@ import {
   type CacheEvents,
   type DecisionLogFile,
   type EventOptions,
-  eventOptionsNames,
+  eventOptionsTable,
   guardedRequests,
   type RequestObserver,
 } from './observability.ts';
@@ -114,7 +109,10 @@ interface RuntimeObserver {
   readonly requests?: RequestObserver | undefined;
 }
 
-const runtimeObserverNames = ['blocks', 'requests'] as const;
+const observerTable = optionTable({
+  blocks: is.optional(is.object()),
+  requests: is.optional(is.object()),
+} satisfies Kinds<RuntimeObserver>);
 
 export interface OpenUnit {
   /** Block of the sequence, from 0. */
@@ -130,15 +128,19 @@ export interface LookupOptions {
   readonly extras?: RequestExtras | undefined;
 }
 
-const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({ tenant: true, extras: true });
+const lookupOptionsTable = optionTable({
+  tenant: is.passed(),
+  extras: is.optional(is.passed()),
+} satisfies Kinds<LookupOptions>);
 
 /** @throws TKV_INPUT for a block that the sequence does not have, TKV_UNKNOWN_ID where it has ended */
 function requireBlock(sequence: SequenceState, index: number): void {
   requireLive(sequence);
   const { blocks } = sequence;
   if (Number.isSafeInteger(index) && index >= 0 && index < blocks) return;
-  const problem = `index is ${described(index)}, and the sequence has ${blocks} ${blocks === 1 ? 'block' : 'blocks'}`;
-  throw new TierKVError('TKV_INPUT', `${problem}. Name 0 to ${blocks - 1}.`, { field: 'index' });
+  const count = blocks === 0 ? 'no blocks' : `${blocks} ${blocks === 1 ? 'block' : 'blocks'}`;
+  const remedy = blocks === 0 ? 'Append tokens first.' : `Name 0 to ${blocks - 1}.`;
+  throw inputError('index', `is ${described(index)}, and the sequence has ${count}. ${remedy}`);
 }
 
 /** @throws TKV_INPUT for a group that is not there */
@@ -155,22 +157,27 @@ export interface NextPartOptions extends WaitOptions {
   readonly maxTokens?: number | undefined;
 }
 
-const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
-  signal: true,
-  maxTokens: true,
-});
+const nextPartOptionsTable = optionTable({
+  signal: is.optional(is.passed()),
+  maxTokens: is.optional(is.integer(1), PART_TOKENS),
+} satisfies Kinds<NextPartOptions>);
 
 export interface PrefetchOptions extends LookupOptions {
   readonly priority?: number | undefined;
 }
 
-const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
-  tenant: true,
-  extras: true,
-  priority: true,
-});
+const prefetchOptionsTable = optionTable({
+  tenant: is.passed(),
+  extras: is.optional(is.passed()),
+  priority: is.optional(is.passed(), 0),
+} satisfies Kinds<PrefetchOptions>);
 
 /** The runtime of one process: the manager, the scheduler and the tiers as one object for a server. */
+const sealOptionsTable = optionTable({ tail: is.optional(is.flag(), false) });
+const releaseOptionsTable = optionTable({
+  retention: is.optional(is.passed<RetentionHint>()),
+});
+
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
   /** The stores themselves, for inspection; they belong to the runtime. */
@@ -241,12 +248,12 @@ export class KVRuntime implements AsyncDisposable {
     sequence: KVSequence,
     options: NextPartOptions = {},
   ): Promise<PrefillPart | null | 'interrupted'> {
-    const signals = signalsOf(this.#context, requireOptions(options, nextPartOptionsNames));
-    const most = requireInteger('maxTokens', options.maxTokens ?? PART_TOKENS, 1);
+    const read = nextPartOptionsTable.read(options);
+    const signals = signalsOf(this.#context, read);
     throwIfAborted(signals);
     const state = stateOf(this.#context, sequence);
     requireLive(state);
-    return nextPart(this.#context, state, most, signals);
+    return nextPart(this.#context, state, read.maxTokens, signals);
   }
 
   /**
@@ -261,7 +268,7 @@ export class KVRuntime implements AsyncDisposable {
     group: number,
     options: WaitOptions = {},
   ): Promise<ReadyLayers | 'interrupted'> {
-    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
+    const signals = signalsOf(this.#context, waitOptionsTable.read(options));
     throwIfAborted(signals);
     const state = stateOf(this.#context, sequence);
     requireLive(state);
@@ -297,8 +304,7 @@ export class KVRuntime implements AsyncDisposable {
    * on from there
    */
   async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
-    const { tail = false } = requireOptions(options, ['tail']);
-    requireFlag(tail, 'tail');
+    const { tail } = sealOptionsTable.read(options);
     return seal(this.#context, stateOf(this.#context, sequence), tail);
   }
 
@@ -329,7 +335,7 @@ export class KVRuntime implements AsyncDisposable {
    * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
-    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
+    const signals = signalsOf(this.#context, waitOptionsTable.read(options));
     throwIfAborted(signals);
     const state = stateOf(this.#context, sequence);
     requireLive(state);
@@ -353,7 +359,7 @@ export class KVRuntime implements AsyncDisposable {
    * @param options.retention how its blocks should be kept; a hint to the eviction policy
    */
   release(sequence: KVSequence, options: { readonly retention?: RetentionHint } = {}): void {
-    const { retention } = requireOptions(options, ['retention']);
+    const { retention } = releaseOptionsTable.read(options);
     const state = stateOf(this.#context, sequence);
     if (retention !== undefined) retain(this.#context, state, retention);
     releaseSequence(this.#context, state);
@@ -412,7 +418,7 @@ export class KVRuntime implements AsyncDisposable {
     take: (bytes: Uint8Array, index: number) => void,
     group = 0,
   ): Promise<void> {
-    requireFunction(take, 'take');
+    is.func().read(take, 'take');
     const places = Array.from({ length: blocks }, (_, index) => this.#readable(sequence, index, group));
     await eachBlock(this.#context, places, take);
   }
@@ -541,7 +547,7 @@ export class KVRuntime implements AsyncDisposable {
    * itself (`wait` of its configuration). A plain wait keeps a core busy until it ends.
    */
   async waitFor<T>(start: () => Promise<T>): Promise<T> {
-    requireFunction(start, 'start');
+    is.func().read(start, 'start');
     return this.stores.waitFor(start);
   }
 
@@ -567,7 +573,8 @@ export class KVRuntime implements AsyncDisposable {
 
   /** The leading blocks that a request would find, by tier. Changes nothing, counts nothing. */
   lookup(tokens: KeyElements, options: LookupOptions): Match {
-    const { tenant, extras } = requireOptions(options, lookupOptionsNames);
+    this.#requireOpen();
+    const { tenant, extras } = lookupOptionsTable.read(options);
     const [chain] = this.#context.chains.of(tenant, extras);
     const keys = new BlockKeys();
     chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
@@ -581,7 +588,8 @@ export class KVRuntime implements AsyncDisposable {
    * @returns loads started
    */
   prefetch(tokens: KeyElements, options: PrefetchOptions): number {
-    const { tenant, extras, priority = 0 } = requireOptions(options, prefetchOptionsNames);
+    this.#requireOpen();
+    const { tenant, extras, priority } = prefetchOptionsTable.read(options);
     const urgency = urgencyOf(priority);
     let started = 0;
     for (const chain of this.#context.chains.of(tenant, extras)) {
@@ -594,6 +602,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** A new, empty queue for prompts that wait: how much of each is cached is one call for all of them. */
   requestQueue(): RequestQueue {
+    this.#requireOpen();
     return new RequestQueue(this.manager, this.#context.chains, this.#config.layout.blockTokens);
   }
 
@@ -609,6 +618,7 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_CONFIG for a tier that is not there, or quotas over its capacity
    */
   setQuota(tenant: string, tier: TierName, bytes: number | null): void {
+    this.#requireOpen();
     setQuota(this.#context, tenant, tier, bytes);
   }
 
@@ -636,6 +646,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** Reuse of one request's KV by another, in tables of the manager. Await `ready` before kernels use them. */
   crossRequestCache(options: CrossRequestOptions = {}): CrossRequestKVCache {
+    this.#requireOpen();
     return crossRequestCache(this.#context, options);
   }
 
@@ -644,6 +655,7 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_CONFIG for a runtime with layer groups
    */
   pagedCache(): PagedAttentionCache {
+    this.#requireOpen();
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
@@ -666,11 +678,7 @@ export class KVRuntime implements AsyncDisposable {
    */
   observe(observer: RuntimeObserver): () => void {
     this.#requireOpen();
-    const { blocks, requests } = requireOptions(observer, runtimeObserverNames, 'observer');
-    for (const name of runtimeObserverNames) {
-      const given = observer[name];
-      if (given !== undefined) requireObject(given, `observer.${name}`);
-    }
+    const { blocks, requests } = observerTable.read(observer, 'observer');
     let isTold = false;
     const threw = (error: unknown): void => {
       if (!isTold) guarded(this.#config.notice)(`tierkv: an observer threw: ${String(error)}`);
@@ -762,7 +770,7 @@ export class KVRuntime implements AsyncDisposable {
   events(options: EventOptions): AsyncIterableIterator<CacheEvent | BlockUseEvent>;
 
   events(options: EventOptions = {}): AsyncIterableIterator<CacheEvent | BlockUseEvent> {
-    return this.#events.read(requireOptions(options, eventOptionsNames));
+    return this.#events.read(eventOptionsTable.read(options));
   }
 
   /**

@@ -7,7 +7,8 @@
 
 import { configError, described } from '../runtime/errors.ts';
 import { choosePageBytes, type KVLayout, requireKVLayout } from '../runtime/index.ts';
-import { optionNames, requireArray, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 
 /** Layers [first, end). */
 export interface LayerGroup {
@@ -15,7 +16,10 @@ export interface LayerGroup {
   readonly end: number;
 }
 
-const layerGroupNames: readonly string[] = optionNames<LayerGroup>({ first: true, end: true });
+const layerGroupTable = optionTable(
+  { first: is.passed(), end: is.passed() } satisfies Kinds<LayerGroup>,
+  'TKV_CONFIG',
+);
 
 export interface GroupUnits {
   readonly groups: readonly LayerGroup[];
@@ -29,10 +33,10 @@ export interface GroupUnits {
 export function groupUnits(layout: KVLayout, layerGroups: readonly LayerGroup[] | undefined): GroupUnits {
   requireKVLayout(layout);
   const groups = layerGroups ?? [{ first: 0, end: layout.layers }];
-  requireArray(groups, 'layerGroups', 'Pass [{ first, end }, ...].', 'TKV_CONFIG');
+  is.array('Pass [{ first, end }, ...].').read(groups, 'layerGroups', 'TKV_CONFIG');
   let next = 0;
   for (const [i, group] of groups.entries()) {
-    const { first, end } = requireOptions(group, layerGroupNames, `layerGroups[${i}]`, 'TKV_CONFIG');
+    const { first, end } = layerGroupTable.read(group, `layerGroups[${i}]`);
     if (first !== next || !Number.isInteger(end) || end <= first || end > layout.layers) {
       throw configError(
         `layerGroups[${i}]`,

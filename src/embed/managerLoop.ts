@@ -14,7 +14,8 @@ import {
   Outcome,
   type Sequence,
 } from '../runtime/index.ts';
-import { optionNames } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import type { Alarm } from './kvMigrator.ts';
 
 /**
@@ -203,7 +204,9 @@ export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-export const waitOptionsNames: readonly string[] = optionNames<WaitOptions>({ signal: true });
+export const waitOptionsTable: OptionTable<WaitOptions> = optionTable({
+  signal: is.optional(is.passed()),
+} satisfies Kinds<WaitOptions>);
 
 /** @throws the reason of the first signal that is raised */
 export function throwIfAborted(signals: readonly AbortSignal[]): void {

@@ -7,8 +7,9 @@
  *     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
  */
 
-import { configError, renamed, requireFraction, requireInteger, requirePositive } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { configError, renamed } from '../runtime/errors.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import type { Tier } from '../runtime/tier/tier.ts';
 import {
   type ClassifierOptions,
@@ -155,16 +156,19 @@ export interface MigratorOptions extends ClassifierOptions {
   readonly intervalUs?: number;
 }
 
-const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
-  hotFrequencyThreshold: true,
-  coldTimeoutS: true,
-  warmFrequencyThreshold: true,
-  downFrom: true,
-  downTo: true,
-  upBelow: true,
-  batchBytes: true,
-  intervalUs: true,
-});
+const migratorOptionsTable = optionTable(
+  {
+    hotFrequencyThreshold: is.optional(is.passed()),
+    coldTimeoutS: is.optional(is.passed()),
+    warmFrequencyThreshold: is.optional(is.passed()),
+    downFrom: is.optional(is.fraction()),
+    downTo: is.optional(is.fraction()),
+    upBelow: is.optional(is.fraction()),
+    batchBytes: is.optional(is.integer(1)),
+    intervalUs: is.optional(is.positive()),
+  } satisfies Kinds<MigratorOptions>,
+  'TKV_CONFIG',
+);
 
 const LIFETIME_MIN_S = 1;
 const DEADLINE_MS = 10_000;
@@ -175,9 +179,6 @@ export function thresholdsOf({
   downTo = 0.8,
   upBelow = 0.5,
 }: MigratorOptions): MigrationThresholds {
-  requireFraction('downFrom', downFrom);
-  requireFraction('downTo', downTo);
-  requireFraction('upBelow', upBelow);
   if (!(upBelow <= downTo && downTo < downFrom)) {
     throw configError(
       'downTo',
@@ -205,13 +206,13 @@ export function checkMigratorOptions(options: MigratorOptions): void {
 
 /** @throws TKV_CONFIG if it is not an object, or a name is unknown */
 export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
-  return requireOptions(options, migratorOptionsNames, field, 'TKV_CONFIG');
+  return migratorOptionsTable.readFlat(options, field);
 }
 
 export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
-  return requireInteger('batchBytes', batchBytes, 1);
+  return batchBytes;
 }
 
 export function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
-  return requirePositive('intervalUs', intervalUs);
+  return intervalUs;
 }

@@ -6,7 +6,7 @@
 
 import { guardedMethods } from '../backends/guarded.ts';
 import { openTextLog, type TextLog } from '../backends/host/posix.ts';
-import { configError, requireInteger } from '../runtime/errors.ts';
+import { configError } from '../runtime/errors.ts';
 import {
   type DecisionSink,
   keyToHex,
@@ -20,7 +20,8 @@ import {
   TierKVError,
   type TierName,
 } from '../runtime/index.ts';
-import { optionNames, requireFlag } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import type { BlockBook, BlockExtra, BlockText, BookedBlock } from './blockBook.ts';
 
 /** A block can be found in a tier from now on, or no more; or all blocks were forgotten. */
@@ -67,11 +68,11 @@ export interface EventOptions {
   readonly uses?: boolean | undefined;
 }
 
-export const eventOptionsNames: readonly string[] = optionNames<EventOptions>({
-  capacity: true,
-  state: true,
-  uses: true,
-});
+export const eventOptionsTable: OptionTable<EventOptions> = optionTable({
+  capacity: is.optional(is.integer(1)),
+  state: is.optional(is.flag()),
+  uses: is.optional(is.flag()),
+} satisfies Kinds<EventOptions>);
 
 const CAPACITY_DEFAULT = 65_536;
 
@@ -130,7 +131,6 @@ export class CacheEvents {
 
   /** @throws TKV_CONFIG naming `capacity`, or `state` where the runtime does not know it */
   read({ capacity = CAPACITY_DEFAULT, state = false, uses = false }: EventOptions): EventReader {
-    requireFlag(state, 'state', 'TKV_CONFIG');
     if (state && this.#book === undefined) {
       throw configError(
         'state',
@@ -138,7 +138,7 @@ export class CacheEvents {
         'Open it with tokenIds: true.',
       );
     }
-    const reader = new EventReader(requireInteger('capacity', capacity, 1), () => {
+    const reader = new EventReader(capacity, () => {
       this.#readers.delete(reader);
       this.#usesReaders.delete(reader);
     });

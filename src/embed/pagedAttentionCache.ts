@@ -4,7 +4,7 @@
  */
 
 import { configError, inputError, requireInteger } from '../runtime/errors.ts';
-import { requirePairedLayout } from '../runtime/geometry/layout.ts';
+import { requireKVLayout, requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
 import { SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
@@ -12,6 +12,7 @@ import { checkInputs } from '../runtime/options.ts';
 
 import { eachBlock, writeBytes } from './blockBytes.ts';
 import {
+  contextKind,
   type DeviceBlockTable,
   placesIn,
   type RequestContext,
@@ -166,7 +167,8 @@ export class PagedAttentionCache
 
   /** @throws TKV_CONFIG for a runtime with layer groups */
   constructor(context: RequestContext, layout: KVLayout) {
-    requirePairedLayout(layout, 'the paged cache');
+    contextKind.read(context, 'context');
+    requirePairedLayout(requireKVLayout(layout), 'the paged cache');
     const { manager, units } = context;
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and a paged cache takes one', 'Open without them.');

@@ -23,7 +23,8 @@ import {
   TierKVError,
   TOP,
 } from '../runtime/index.ts';
-import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import { begin, type RetentionHint, signalsOf } from './begin.ts';
 import { eachBlock, writeBytes } from './blockBytes.ts';
 import { bytesOf, type RequestContext } from './context.ts';
@@ -46,13 +47,13 @@ export interface StateOptions extends WaitOptions {
   readonly retention?: RetentionHint | undefined;
 }
 
-const stateOptionsNames: readonly string[] = optionNames<StateOptions>({
-  signal: true,
-  tenant: true,
-  extras: true,
-  wait: true,
-  retention: true,
-});
+const stateOptionsTable = optionTable({
+  signal: is.optional(is.passed()),
+  tenant: is.passed(),
+  extras: is.optional(is.passed()),
+  wait: is.optional(is.flag()),
+  retention: is.optional(is.passed()),
+} satisfies Kinds<StateOptions>);
 
 export interface FoundState {
   /** Tokens of the prefix that it is the state of. */
@@ -176,8 +177,7 @@ function unwatched(context: RequestContext): RequestContext {
 }
 
 function checkOptions(context: RequestContext, options: StateOptions): void {
-  requireOptions(options, stateOptionsNames);
-  requireFlag(options.wait, 'wait');
+  stateOptionsTable.read(options);
   throwIfAborted(signalsOf(context, options));
   if (options.extras !== undefined && EXTRA in options.extras) {
     throw inputError(`extras.${EXTRA}`, 'is taken by states. Choose another name for the extra.');

@@ -14,7 +14,8 @@ import {
   tierName,
   wordsPerKey,
 } from '../runtime/index.ts';
-import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import {
   type DeviceBlockTable,
   placesIn,
@@ -32,17 +33,16 @@ export interface CrossRequestOptions {
   readonly enableTenantIsolation?: boolean;
 }
 
-const crossRequestOptionsNames: readonly string[] = optionNames<CrossRequestOptions>({
-  enableTenantIsolation: true,
-});
+const crossRequestOptionsTable = optionTable({
+  enableTenantIsolation: is.optional(is.flag(), true),
+} satisfies Kinds<CrossRequestOptions>);
 
 /** @throws TKV_CONFIG for a runtime with layer groups */
 export function crossRequestCache(
   context: RequestContext,
   options: CrossRequestOptions,
 ): CrossRequestKVCache {
-  const { enableTenantIsolation = true } = requireOptions(options, crossRequestOptionsNames);
-  requireFlag(enableTenantIsolation, 'enableTenantIsolation');
+  const { enableTenantIsolation } = crossRequestOptionsTable.read(options);
   const { manager, blockTokens, chains, owners, sharing, units, nowUs } = context;
   if (units.groups.length > 1) {
     throw configError('layerGroups', 'are several, and reuse takes one', 'Open without them, or use begin.');
@@ -116,7 +116,7 @@ interface QueueOptions {
   readonly extras?: RequestExtras | undefined;
 }
 
-const queueOptionsNames: readonly string[] = optionNames<QueueOptions>({ extras: true });
+const queueOptionsTable = optionTable({ extras: is.optional(is.passed()) } satisfies Kinds<QueueOptions>);
 
 /** A request's keys among those of all. */
 interface Span {
@@ -147,7 +147,7 @@ export class RequestQueue {
 
   /** @throws TKV_INPUT naming the invalid token id; the request is not added then */
   add(tokens: KeyElements, tenant: string, options: QueueOptions = {}): WaitingRequest {
-    const { extras } = requireOptions(options, queueOptionsNames);
+    const { extras } = queueOptionsTable.read(options);
     const keys = new BlockKeys();
     this.#chains.of(tenant, extras)[0].hashBlocks(tokens, 0, keys, this.#countTokens(tokens));
     const request = new WaitingRequest(tokens, tenant);

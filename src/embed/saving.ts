@@ -8,7 +8,8 @@
 import type { DurableTier } from '../backends/tierRow.ts';
 import { namedError, TierKVError } from '../runtime/errors.ts';
 import { tierName } from '../runtime/index.ts';
-import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import type { SlotPlace } from '../runtime/tier/tierStore.ts';
 import { inConfigNames } from './config.ts';
 import type { RequestContext } from './context.ts';
@@ -22,7 +23,9 @@ export interface SaveOptions {
   readonly whenFull?: 'keep' | 'replace' | undefined;
 }
 
-const saveOptionsNames: readonly string[] = optionNames<SaveOptions>({ whenFull: true });
+const saveOptionsTable = optionTable({
+  whenFull: is.optional(is.passed(), 'keep'),
+} satisfies Kinds<SaveOptions>);
 
 /** Bytes that are on their way at a time, and blocks: few enough that each of them is on disk before its deadline. */
 const UNDER_WAY_BYTES = 64 * 1024 * 1024;
@@ -42,8 +45,8 @@ export async function saveDurably(
   { tiers }: Pick<OpenStores, 'tiers'>,
   options: SaveOptions = {},
 ): Promise<number> {
-  const { whenFull = 'keep' } = requireOptions(options, saveOptionsNames);
-  oneOf('whenFull', whenFull, ['keep', 'replace']);
+  const { whenFull } = saveOptionsTable.read(options);
+  is.oneOf(['keep', 'replace']).read(whenFull, 'whenFull');
   const { manager } = context;
   const durableOf = (position: number): DurableTier | undefined =>
     tiers.get(tierName(manager.inspect.tiers[position]))?.durable;

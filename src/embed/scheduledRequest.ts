@@ -1,6 +1,6 @@
 /** A request of the scheduler: its tokens, their keys, and the block table that kernels read. */
 
-import { described, inputError, requireInteger } from '../runtime/errors.ts';
+import { described, inputError } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type KeyChain,
@@ -10,7 +10,8 @@ import {
   type Sequence,
   type ServingRequest,
 } from '../runtime/index.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import { type DeviceBlockTable, notOnTop, placesIn, type RequestContext, readableBlocks } from './context.ts';
 import type { RequestWatch } from './observability.ts';
 import { requireTokenIds, TokenList } from './tenancy.ts';
@@ -33,15 +34,15 @@ export interface KVRequest {
   readonly priority?: number | undefined;
 }
 
-const kvRequestNames: readonly string[] = optionNames<KVRequest>({
-  id: true,
-  tokens: true,
-  tenant: true,
-  extras: true,
-  maxTokens: true,
-  stopTokens: true,
-  priority: true,
-});
+const kvRequestTable = optionTable({
+  id: is.passed(),
+  tokens: is.passed(),
+  tenant: is.passed(),
+  extras: is.optional(is.passed()),
+  maxTokens: is.integer(1),
+  stopTokens: is.optional(is.passed()),
+  priority: is.optional(is.integer(-(2 ** 31), 2 ** 31), 0),
+} satisfies Kinds<KVRequest>);
 
 /** A block table of no blocks. */
 const emptyTable: DeviceBlockTable = { slabs: [], entries: new Uint32Array(), blocks: 0 };
@@ -75,7 +76,7 @@ export class ScheduledRequest implements ServingRequest {
   /** @throws TKV_INPUT or TKV_CONFIG naming the field at fault */
   constructor(context: RequestContext, request: KVRequest) {
     const { blockTokens } = context;
-    requireOptions(request, kvRequestNames, 'request');
+    const read = kvRequestTable.readFlat(request, 'request');
     this.id = requireId(request.id);
     requireElements(request.tokens);
     if (request.tokens.length === 0) {
@@ -84,8 +85,8 @@ export class ScheduledRequest implements ServingRequest {
     [this.#chain] = context.chains.of(request.tenant, request.extras);
     this.tenant = request.tenant;
     this.promptTokens = request.tokens.length;
-    this.maxOutputTokens = requireInteger('maxTokens', request.maxTokens, 1);
-    this.priority = requireInteger('priority', request.priority ?? 0, -(2 ** 31), 2 ** 31);
+    this.maxOutputTokens = read.maxTokens;
+    this.priority = read.priority;
     this.stopTokens = new Set(checkedStops(request.stopTokens));
     this.tokenList = new TokenList(request.tokens);
     this.owner = context.owners.of(request.tenant);

@@ -29,11 +29,11 @@ import {
   TierKVError,
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
-import type { DeviceBlockTable, RequestContext, Ticket } from './context.ts';
+import { contextKind, type DeviceBlockTable, type RequestContext, type Ticket } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
-import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
+import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsTable } from './managerLoop.ts';
 import { tellOfPlan, tellOfTokens } from './observability.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { requireTokenId } from './tenancy.ts';
@@ -85,6 +85,7 @@ export class KVScheduler {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(context: RequestContext, config: KVSchedulerConfig, log: DecisionSink | null) {
+    contextKind.read(context, 'context');
     const { manager, units, blockTokens } = context;
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');
@@ -161,6 +162,7 @@ export class KVScheduler {
     const askedUs = nowUs();
     const scheduled = new ScheduledRequest(this.#context, request);
     if (this.#asking.holds(scheduled.id)) throw idInUse(scheduled.id);
+    this.#requireRuns(scheduled);
     this.#scheduler.requireAddable(scheduled);
     this.#requests.set(scheduled.id, scheduled);
     const { id, tenant, promptTokens, tokenList: prompt } = scheduled;
@@ -168,6 +170,19 @@ export class KVScheduler {
     scheduled.watch = observers.asked(asked, askedUs);
     scheduled.watch?.hashed(nowUs());
     if (!this.#asking.take(scheduled)) this.#join(scheduled, undefined);
+  }
+
+  /** In the words of this door: the scheduler below speaks of HBM, which may not be there. */
+  #requireRuns({ promptTokens }: ScheduledRequest): void {
+    const most = this.tokensMost - 1;
+    if (promptTokens <= most) return;
+    const isModel = this.tokensMost === this.#scheduler.config.maxModelTokens;
+    const bound = isModel ? 'maxModelTokens' : this.#context.stores.sizeField;
+    throw new TierKVError(
+      'TKV_CAPACITY',
+      `tokens are ${promptTokens}, and at most ${most} can run. Shorten the prompt, or raise ${bound}.`,
+      { field: 'tokens' },
+    );
   }
 
   #join(request: ScheduledRequest, rank: number | undefined): void {
@@ -282,7 +297,7 @@ export class KVScheduler {
    * `signal`
    */
   async next(options: WaitOptions = {}): Promise<void> {
-    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
+    const signals = signalsOf(this.#context, waitOptionsTable.read(options));
     throwIfAborted(signals);
     this.#requireOpen();
     const { keeper } = this.#context;
@@ -482,7 +497,11 @@ export interface SampledToken {
   readonly stop?: boolean | undefined;
 }
 
-const sampledTokenNames: readonly string[] = optionNames<SampledToken>({ id: true, token: true, stop: true });
+const sampledTokenTable = optionTable({
+  id: is.passed(),
+  token: is.passed(),
+  stop: is.optional(is.flag()),
+} satisfies Kinds<SampledToken>);
 
 /** A request that has ended, and why. */
 export interface FinishedRequest {
@@ -523,8 +542,7 @@ function takeTokens(
     if (plan.samples(seat)) expected.add(plan.request(seat));
   }
   sampled.forEach((each, i) => {
-    const { id, token, stop } = requireOptions(each, sampledTokenNames, `sampled[${i}]`);
-    requireFlag(stop, `sampled[${i}].stop`);
+    const { id, token } = sampledTokenTable.check(each, `sampled[${i}]`);
     requireTokenId(token, `sampled[${i}].token`);
     const request = requests.get(id);
     if (request === undefined || !expected.has(request)) {

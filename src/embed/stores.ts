@@ -33,7 +33,7 @@ import {
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
 import { configuredTiers } from '../runtime/manager/config.ts';
-import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 
 export interface StoreConfig extends TierOptions {
   /** Facts for tiers whose blocks outlive the process or are shared. Default: nothing outlives it. */
@@ -45,11 +45,11 @@ export interface StoreConfig extends TierOptions {
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
 
-const storeConfigNames: readonly string[] = optionNames<Omit<StoreConfig, keyof TierOptions>>({
-  facts: true,
-  notice: true,
-  wrapStores: true,
-});
+const storeConfigTable = optionTable({
+  facts: is.optional(is.passed()),
+  notice: is.optional(is.func()),
+  wrapStores: is.optional(is.func()),
+} satisfies Kinds<Omit<StoreConfig, keyof TierOptions>>);
 
 export interface OpenStores extends AsyncDisposable, TierStores {
   /** The tiers that are on, by name, from fast to slow. */
@@ -91,10 +91,10 @@ export interface OpenStores extends AsyncDisposable, TierStores {
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
   checkInputs({ config, manager }, { config: is.object(), manager: is.fields({ lookup: is.func() }) });
   const rows = tierRows;
-  const known = [...storeConfigNames, ...rows.flatMap((row) => row.optionNames)];
-  requireOptions(config, known, 'config', 'TKV_CONFIG');
-  const notice = guarded(config.notice);
-  const wrap = config.wrapStores ?? ((stores) => stores);
+  const known = rows.flatMap((row) => row.optionNames);
+  const read = storeConfigTable.read(config, 'config', undefined, known);
+  const notice = guarded(read.notice);
+  const wrap = read.wrapStores ?? ((stores) => stores);
   let engine: TransferEngine | undefined;
   await using opened = new OpenParts();
   const memory = new OpenParts();

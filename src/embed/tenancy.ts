@@ -15,13 +15,13 @@ import {
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
-import { checkInputs, requireText } from '../runtime/options.ts';
+import { checkInputs } from '../runtime/options.ts';
 import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
 /** @throws TKV_INPUT unless it is a text that is not empty: tenants without a name would share the empty one */
 function requireTenant(tenant: string): void {
-  requireText(tenant, 'tenant', 'Pass who may share this KV, from your own authentication.');
+  is.name('Pass who may share this KV, from your own authentication.').read(tenant, 'tenant');
 }
 
 /** Tenants whose chains are kept: 1.2 KB each. */

@@ -6,8 +6,9 @@
 
 import { Worker } from 'node:worker_threads';
 import { threadProgram } from '../packageFiles.ts';
-import { requireInteger, requirePositive } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { requirePositive } from '../runtime/errors.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 
 export interface PoolLimits {
   /** Threads. */
@@ -18,7 +19,15 @@ export interface PoolLimits {
   readonly heapMiB?: number;
 }
 
-const limitNames = optionNames<PoolLimits>({ workers: true, wallMs: true, heapMiB: true });
+/** Without a bound where it is infinite. */
+const requireWall = (wallMs: number, field: string): number =>
+  wallMs === Number.POSITIVE_INFINITY ? wallMs : requirePositive(field, wallMs);
+
+const limitTable = optionTable({
+  workers: is.integer(1),
+  wallMs: is.by(requireWall),
+  heapMiB: is.optional(is.positive()),
+} satisfies Kinds<PoolLimits>);
 
 /** Kinds of tasks by name, each with what it is asked and what it answers. */
 type TaskKinds<Kinds> = {
@@ -67,11 +76,7 @@ export class WorkerPool<Kinds extends TaskKinds<Kinds>> implements TaskRunner<Ki
   #closed = false;
 
   constructor(limits: PoolLimits) {
-    const { workers, wallMs, heapMiB } = requireOptions(limits, limitNames, 'limits');
-    requireInteger('workers', workers, 1);
-    requirePositive('wallMs', wallMs === Number.POSITIVE_INFINITY ? 1 : wallMs);
-    if (heapMiB !== undefined) requirePositive('heapMiB', heapMiB);
-    this.#limits = limits;
+    this.#limits = limitTable.readFlat(limits, 'limits');
   }
 
   /** @param leftMs time that this task may take. Default: the pool's */

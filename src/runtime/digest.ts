@@ -17,7 +17,8 @@
  * guards against faults, not against forgers: keys are what is cryptographic.
  */
 
-import { invariant } from './errors.ts';
+import { inputError } from './errors.ts';
+import * as is from './kinds.ts';
 
 export interface Digest {
   readonly lo: number;
@@ -68,11 +69,15 @@ export function digestWordsFrom(words: Uint32Array, first: number): Digest {
   return { lo: lo >>> 0, hi: hi >>> 0 };
 }
 
-/** Digest of `bytes`, whose length and address must be multiples of 4. */
+/** Digest of `bytes`. @throws TKV_INPUT where their length or address is not a multiple of 4 */
 export function digestBytes(bytes: Uint8Array): Digest {
-  invariant(
-    bytes.byteLength % 4 === 0 && bytes.byteOffset % 4 === 0,
-    'a digest needs whole, aligned 32-bit words',
-  );
+  is.bytes().read(bytes, 'bytes');
+  if (bytes.byteLength % 4 !== 0 || bytes.byteOffset % 4 !== 0) {
+    const problem = `has ${bytes.byteLength} bytes from byte ${bytes.byteOffset} of its buffer on`;
+    throw inputError(
+      'bytes',
+      `${problem}, and a digest needs whole, aligned 32-bit words. Pass a copy of 4 n bytes.`,
+    );
+  }
   return digestWords(new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4));
 }

@@ -3,7 +3,7 @@
  * names the fault as the caller wrote it, with the remedy.
  */
 
-import { configError, described, type ErrorCode, nearestName, TierKVError } from './errors.ts';
+import { described, type ErrorCode, nearestName, TierKVError } from './errors.ts';
 import { check, type Defaulted, isRecord, type Optional, type ValueKind } from './kinds.ts';
 
 /** The kind of an option. TypeScript checks that a table has all options of a type, each of its kind, and no other. */
@@ -37,16 +37,19 @@ type ReadOptions<Entries> = {
  * The interface of the options stays, for its sentences: `optionTable({ ... } satisfies Kinds<PoolLimits>)`.
  */
 export class OptionTable<out Options extends object> implements ValueKind<Options> {
-  readonly #entries: ReadonlyMap<string, OptionKind>;
+  readonly names: readonly string[];
+  readonly #kinds: readonly ValueKind<unknown>[];
+  readonly #mayBeLeftOut: readonly boolean[];
+  readonly #defaults: readonly unknown[];
   readonly #code: ErrorCode;
 
   constructor(entries: Readonly<Record<string, OptionKind>>, code: ErrorCode) {
-    this.#entries = new Map(Object.entries(entries));
+    const all = Object.values(entries);
+    this.names = Object.keys(entries);
+    this.#kinds = all.map((entry) => ('mayBeLeftOut' in entry ? entry.kind : entry));
+    this.#mayBeLeftOut = all.map((entry) => 'mayBeLeftOut' in entry);
+    this.#defaults = all.map((entry) => ('byDefault' in entry ? entry.byDefault : undefined));
     this.#code = code;
-  }
-
-  get names(): readonly string[] {
-    return [...this.#entries.keys()];
   }
 
   /**
@@ -63,39 +66,73 @@ export class OptionTable<out Options extends object> implements ValueKind<Option
     code: ErrorCode = this.#code,
     others: readonly string[] = [],
   ): Options {
-    requireObject(options as object, field, code);
-    const given = options as Readonly<Record<string, unknown>>;
+    const given = this.#named(options, field, code, others);
     const within = field === 'options' || field === 'config' ? '' : `${field}.`;
     const read: Record<string, unknown> = {};
-    for (const [name, value] of Object.entries(given)) {
-      const entry = this.#entries.get(name);
-      if (entry === undefined && !others.includes(name)) throw this.#unknown(name, within, code, others);
-      if (value === null && !takesNull(entry)) {
-        const problem = `${within}${name} is null. Give it a value, or leave it out if it has a default.`;
-        throw new TierKVError(code, problem, { field: within + name });
-      }
-      if (entry === undefined && value !== undefined) read[name] = value;
-    }
-    for (const [name, entry] of this.#entries) {
+    for (const name of others) if (given[name] !== undefined) read[name] = given[name];
+    for (let i = 0; i < this.names.length; i++) {
+      const name = this.names[i];
       const value = given[name];
-      if (!('mayBeLeftOut' in entry)) read[name] = entry.read(value, within + name, code);
-      else if (value !== undefined) read[name] = entry.kind.read(value, within + name, code);
-      else if ('byDefault' in entry) read[name] = entry.byDefault;
+      if (value !== undefined || !this.#mayBeLeftOut[i]) {
+        read[name] = this.#kinds[i].read(value, within + name, code);
+      } else if (this.#defaults[i] !== undefined) read[name] = this.#defaults[i];
     }
     return read as Options;
   }
 
+  /**
+   * As `read`, for options that other calls take by themselves: a name that is unknown is `field.name`, and a value that is wrong
+   * has the name alone.
+   */
+  readFlat(options: unknown, field: string): Options {
+    this.#named(options, field, this.#code, []);
+    return this.read(options, 'config');
+  }
+
+  /** The same checks, for a call that runs once a token and takes the options as they are. */
+  check(options: Options, field: string): Options {
+    const given = this.#named(options, field, this.#code, []);
+    for (let i = 0; i < this.names.length; i++) {
+      const value = given[this.names[i]];
+      if (value === undefined && this.#mayBeLeftOut[i]) continue;
+      this.#kinds[i].read(value, `${field}.${this.names[i]}`, this.#code);
+    }
+    return options;
+  }
+
+  /** An object whose names are all known, and null only where it may be. */
+  #named(
+    options: unknown,
+    field: string,
+    code: ErrorCode,
+    others: readonly string[],
+  ): Readonly<Record<string, unknown>> {
+    if (!isRecord(options)) {
+      const problem = `${field} must be an object, and it is ${described(options)}`;
+      const remedy = this.names.includes('tenant') ? 'Pass { tenant }.' : 'Pass { name: value }.';
+      throw new TierKVError(code, `${problem}. ${remedy}`, { field });
+    }
+    const given = options as Readonly<Record<string, unknown>>;
+    const within = field === 'options' || field === 'config' ? '' : `${field}.`;
+    for (const name of Object.keys(given)) {
+      const at = this.names.indexOf(name);
+      if (at === -1 && !others.includes(name)) throw this.#unknown(name, within, code, others);
+      if (given[name] === null && this.#kinds[at]?.takesNull !== true) {
+        const problem = `${within}${name} is null. Give it a value, or leave it out if it has a default.`;
+        throw new TierKVError(code, problem, { field: within + name });
+      }
+    }
+    return given;
+  }
+
   #unknown(name: string, within: string, code: ErrorCode, others: readonly string[]): TierKVError {
-    const names = [...this.#entries.keys(), ...others];
+    const names = [...this.names, ...others];
     const nearest = nearestName(name, names);
     const remedy =
       nearest === undefined ? `The names are ${names.join(', ')}.` : `Did you mean '${nearest}'?`;
     return new TierKVError(code, `${within}${name} is unknown here. ${remedy}`, { field: within + name });
   }
 }
-
-const takesNull = (entry: OptionKind | undefined): boolean =>
-  entry !== undefined && (('mayBeLeftOut' in entry ? entry.kind : entry).takesNull ?? false);
 
 /** @param code of errors about the object and about kinds; settings of what is built have `TKV_CONFIG` */
 export function optionTable<Entries extends Readonly<Record<string, OptionKind>>>(
@@ -118,105 +155,4 @@ export function checkInputs<Inputs extends object>(
     const kind = known[name];
     if (kind !== undefined) check(value, name, kind);
   }
-}
-
-/** The names of a type of options. TypeScript holds that the list has all of them, and no other. */
-export function optionNames<Options extends object>(
-  names: Readonly<Record<keyof Options, true>>,
-): readonly string[] {
-  return Object.keys(names);
-}
-
-/**
- * An object of options whose names are all among `names`. Left out and `undefined` are the same, for each option of every
- * call; `null` is refused, unless the option's type has it.
- * @param field the caller's name for it; names in it are `field.name`, or just `name` if `field` is `options` or
- * `config`
- * @param nullable names whose types have `null`
- * @throws TKV_INPUT, or the code given, if it is not an object, a name is unknown or a value is null
- */
-export function requireOptions<Options extends object>(
-  options: Options,
-  names: readonly string[],
-  field = 'options',
-  code: ErrorCode = 'TKV_INPUT',
-  nullable: readonly string[] = [],
-): Options {
-  requireObject(options, field, code);
-  for (const [name, value] of Object.entries(options)) {
-    const full = field === 'options' || field === 'config' ? name : `${field}.${name}`;
-    if (names.includes(name)) {
-      if (value !== null || nullable.includes(name)) continue;
-      throw new TierKVError(code, `${full} is null. Give it a value, or leave it out if it has a default.`, {
-        field: full,
-      });
-    }
-    const nearest = nearestName(name, names);
-    const remedy =
-      nearest === undefined ? `The names are ${names.join(', ')}.` : `Did you mean '${nearest}'?`;
-    throw new TierKVError(code, `${full} is unknown here. ${remedy}`, { field: full });
-  }
-  return options;
-}
-
-/** @throws TKV_INPUT, or the code given, if it is not an object of names and values */
-export function requireObject(value: object, field: string, code: ErrorCode = 'TKV_INPUT'): void {
-  if (isRecord(value)) return;
-  const problem = `${field} must be an object, and it is ${described(value)}`;
-  throw new TierKVError(code, `${problem}. Pass { name: value }.`, { field });
-}
-
-/** @throws TKV_INPUT, or the code given, if it is not an array */
-export function requireArray(
-  value: readonly unknown[],
-  field: string,
-  remedy: string,
-  code: ErrorCode = 'TKV_INPUT',
-): void {
-  if (Array.isArray(value)) return;
-  throw new TierKVError(code, `${field} must be an array, and it is ${described(value)}. ${remedy}`, {
-    field,
-  });
-}
-
-/** @throws TKV_INPUT, or the code given, if it is not a function */
-export function requireFunction(value: unknown, field: string, code: ErrorCode = 'TKV_INPUT'): void {
-  if (typeof value === 'function') return;
-  const problem = `${field} must be a function, and it is ${described(value)}`;
-  throw new TierKVError(code, `${problem}. Pass a function.`, { field });
-}
-
-/** True or false, or left out. @throws TKV_INPUT, or the code given, for anything else */
-export function requireFlag(
-  value: boolean | undefined,
-  field: string,
-  code: ErrorCode = 'TKV_INPUT',
-): boolean | undefined {
-  if (value === undefined || typeof value === 'boolean') return value;
-  const problem = `${field} must be true or false, and it is ${described(value)}`;
-  throw new TierKVError(code, `${problem}. Pass one of them, or leave it out.`, { field });
-}
-
-/** A text that is not empty. @throws TKV_INPUT, or the code given, for anything else */
-export function requireText(
-  value: string,
-  field: string,
-  remedy: string,
-  code: ErrorCode = 'TKV_INPUT',
-): string {
-  if (typeof value === 'string' && value !== '') return value;
-  const found = value === '' ? 'empty' : described(value);
-  throw new TierKVError(code, `${field} must be text, and it is ${found}. ${remedy}`, { field });
-}
-
-/** One of the names. @throws TKV_CONFIG with the nearest name for anything else */
-export function oneOf<Name extends string>(field: string, value: Name, names: readonly Name[]): Name {
-  if (names.includes(value)) return value;
-  const nearest = typeof value === 'string' ? nearestName(value, names) : undefined;
-  const known = names.map((name) => `'${name}'`);
-  const remedy =
-    nearest === undefined
-      ? `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`
-      : `Did you mean '${nearest}'?`;
-  throw configError(field, `is ${described(value)}`, remedy);
 }

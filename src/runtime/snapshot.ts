@@ -10,7 +10,7 @@
 
 import { digestWords } from './digest.ts';
 import { described, invariant, TierKVError } from './errors.ts';
-import { requireArray } from './options.ts';
+import * as is from './kinds.ts';
 
 interface Packed<T extends TypedArray = TypedArray> {
   readonly head: T;
@@ -113,7 +113,7 @@ export function sealed(state: SavedState): SavedState {
  */
 export function restoreState(owner: Stateful, saved: SavedState): void {
   requireStateful(owner);
-  requireArray(saved, 'saved', 'Pass what saveState returned.');
+  is.array('Pass what saveState returned.').read(saved, 'saved');
   requireSealed(saved);
   try {
     putBackState(owner, saved);

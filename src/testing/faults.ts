@@ -6,9 +6,8 @@
  */
 
 import { digestBytes } from '../runtime/digest.ts';
-import { requireFraction } from '../runtime/errors.ts';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
+import { checkInputs, type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../runtime/tier/tier.ts';
 import {
@@ -140,12 +139,15 @@ interface StandInOptions {
   readonly verify?: boolean;
 }
 
-const standInOptionsNames = optionNames<StandInOptions>({ verify: true });
+const standInOptionsTable = optionTable(
+  { verify: is.optional(is.flag()) } satisfies Kinds<StandInOptions>,
+  'TKV_CONFIG',
+);
 
 /** Stands in for a disk. */
 export class StandInDisk extends ByteStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
-    requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
+    standInOptionsTable.read(options);
     super(Tier.NVME, shape, { onWrite: false, onRead: options.verify ?? true });
     checkInputs({ shape, options }, inputs);
   }
@@ -154,7 +156,7 @@ export class StandInDisk extends ByteStore {
 /** Stands in for a GPU's memory. Writes to `bytesAt` stand in for kernels. */
 export class StandInDevice extends ByteStore implements TopTierStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
-    requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
+    standInOptionsTable.read(options);
     super(Tier.HBM, shape, { onWrite: options.verify ?? true, onRead: false });
     checkInputs({ shape, options }, inputs);
   }
@@ -332,13 +334,20 @@ export interface FaultPlanOptions {
   readonly stalledMax?: number;
 }
 
-const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
-  seed: true,
-  rates: true,
-  latencyUs: true,
-  lateUs: true,
-  stalledMax: true,
-});
+const ratesTable: OptionTable<FaultPlanOptions['rates']> = optionTable(
+  Object.fromEntries(faultKinds.map((kind) => [kind, is.optional(is.fraction())])),
+  'TKV_CONFIG',
+);
+const faultPlanOptionsTable = optionTable(
+  {
+    seed: is.passed(),
+    rates: ratesTable,
+    latencyUs: is.optional(is.passed()),
+    lateUs: is.optional(is.passed()),
+    stalledMax: is.optional(is.passed()),
+  } satisfies Kinds<FaultPlanOptions>,
+  'TKV_CONFIG',
+);
 
 /** Draws faults from a seed, in one order. */
 export class FaultPlan {
@@ -352,12 +361,9 @@ export class FaultPlan {
 
   /** @throws TKV_CONFIG for a rate outside [0, 1] */
   constructor(options: FaultPlanOptions) {
-    requireOptions(options, faultPlanOptionsNames, 'options', 'TKV_CONFIG');
-    requireOptions(options.rates, faultKinds, 'rates', 'TKV_CONFIG');
+    const { rates } = faultPlanOptionsTable.read(options);
     this.random = new SeededRandom(options.seed);
-    this.#rates = new Map(
-      faultKinds.map((kind) => [kind, requireFraction(`rates.${kind}`, options.rates[kind] ?? 0)]),
-    );
+    this.#rates = new Map(faultKinds.map((kind) => [kind, rates[kind] ?? 0]));
     this.#latencyUs = options.latencyUs ?? [0, 0];
     this.#lateUs = options.lateUs ?? [0, 0];
     this.stalledMax = options.stalledMax ?? 2;
@@ -428,11 +434,10 @@ export interface FaultSurroundings {
   readonly onFault?: (fault: FiredFault) => void;
 }
 
-const faultSurroundingsNames: readonly string[] = optionNames<FaultSurroundings>({
-  plan: true,
-  wait: true,
-  onFault: true,
-});
+const faultSurroundingsTable = optionTable(
+  { plan: is.passed(), wait: is.func(), onFault: is.optional(is.func()) } satisfies Kinds<FaultSurroundings>,
+  'TKV_CONFIG',
+);
 
 /** The delay of a call after its bytes have moved. */
 interface HeldTransfer {
@@ -455,7 +460,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
 
   constructor(inner: Store, surroundings: FaultSurroundings, kind: StoreKind = 'disk') {
     checkInputs({ surroundings, kind }, inputs);
-    requireOptions(surroundings, faultSurroundingsNames, 'surroundings', 'TKV_CONFIG');
+    faultSurroundingsTable.read(surroundings, 'surroundings');
     this.inner = inner;
     this.tier = inner.tier;
     this.capacityBytes = inner.capacityBytes;

@@ -10,7 +10,7 @@
 
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 import { type PoolShape, poolShape } from '../runtime/tables/slotPool.ts';
 import { Outcome, outcomeNames, tierNames } from '../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult, TierStore } from '../runtime/tier/tierStore.ts';
@@ -281,9 +281,10 @@ export interface TierContractOptions {
   readonly granuleBytes?: number;
 }
 
-const tierContractOptionsNames: readonly string[] = optionNames<TierContractOptions>({
-  granuleBytes: true,
-});
+const tierContractOptionsTable = optionTable(
+  { granuleBytes: is.optional(is.passed()) } satisfies Kinds<TierContractOptions>,
+  'TKV_CONFIG',
+);
 
 const size = (wanted: number, granule: number): number => Math.ceil(wanted / granule) * granule;
 
@@ -297,7 +298,7 @@ export function tierContract(
     { name, make, options },
     { name: is.text(), make: is.func(), options: is.optional(is.object()) },
   );
-  requireOptions(options, tierContractOptionsNames, 'options', 'TKV_CONFIG');
+  tierContractOptionsTable.read(options);
   const granule = options.granuleBytes ?? 4;
   const shapes: Record<string, PoolShape> = {
     'sizes of powers of two': poolShape(6, 65536, [65536, 16384, size(1024, granule)]),

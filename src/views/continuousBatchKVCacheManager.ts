@@ -4,9 +4,9 @@
  */
 
 import type { BlockPlacement, IPagedAttentionCache } from '../embed/pagedAttentionCache.ts';
-import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
+import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, optionNames, requireFlag, requireOptions, requireText } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 
 /** A page of a `CacheAllocation`, and the block that holds it. */
 export class CachePage {
@@ -46,6 +46,9 @@ export class CacheAllocation {
     allocatedTimeUs: number,
     page: { readonly tokens: number; readonly bytes: number },
   ) {
+    is.name().read(requestId, 'requestId');
+    requireInteger('requestedTokens', requestedTokens, 0);
+    is.fields({ tokens: is.number(), bytes: is.number() }).read(page, 'page');
     this.requestId = requestId;
     this.requestedTokens = requestedTokens;
     this.allocatedTimeUs = allocatedTimeUs;
@@ -159,14 +162,17 @@ export interface KVCacheConfiguration {
   readonly enableCompaction?: boolean;
 }
 
-const kvCacheConfigurationNames: readonly string[] = optionNames<KVCacheConfiguration>({
-  pageSizeTokens: true,
-  initialPagesPerRequest: true,
-  maxPagesPerRequest: true,
-  cacheBlockSizeBytes: true,
-  targetUtilization: true,
-  enableCompaction: true,
-});
+const kvCacheConfigurationTable = optionTable(
+  {
+    pageSizeTokens: is.optional(is.integer(1), 16),
+    initialPagesPerRequest: is.optional(is.passed()),
+    maxPagesPerRequest: is.optional(is.integer(1), 256),
+    cacheBlockSizeBytes: is.optional(is.integer(1), 1024),
+    targetUtilization: is.optional(is.fraction(), 0.85),
+    enableCompaction: is.optional(is.flag(), true),
+  } satisfies Kinds<KVCacheConfiguration>,
+  'TKV_CONFIG',
+);
 
 type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
   /** Bytes of a page: those of its tokens. */
@@ -175,10 +181,10 @@ type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
 
 /** @throws TKV_CONFIG with the field at fault */
 function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCacheConfiguration {
-  requireOptions(config, kvCacheConfigurationNames, 'config', 'TKV_CONFIG');
-  const pageSizeTokens = requireInteger('pageSizeTokens', config.pageSizeTokens ?? 16, 1);
-  const cacheBlockSizeBytes = requireInteger('cacheBlockSizeBytes', config.cacheBlockSizeBytes ?? 1024, 1);
-  const maxPagesPerRequest = requireInteger('maxPagesPerRequest', config.maxPagesPerRequest ?? 256, 1);
+  const read = kvCacheConfigurationTable.read(config, 'config');
+  const pageSizeTokens = read.pageSizeTokens;
+  const cacheBlockSizeBytes = read.cacheBlockSizeBytes;
+  const maxPagesPerRequest = read.maxPagesPerRequest;
   const initialPagesPerRequest = requireInteger(
     'initialPagesPerRequest',
     config.initialPagesPerRequest ?? Math.min(16, maxPagesPerRequest),
@@ -196,8 +202,8 @@ function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCach
     initialPagesPerRequest,
     maxPagesPerRequest,
     cacheBlockSizeBytes,
-    targetUtilization: requireFraction('targetUtilization', config.targetUtilization ?? 0.85),
-    enableCompaction: requireFlag(config.enableCompaction, 'enableCompaction', 'TKV_CONFIG') ?? true,
+    targetUtilization: read.targetUtilization,
+    enableCompaction: read.enableCompaction,
     pageBytes: pageSizeTokens * cacheBlockSizeBytes,
   };
 }
@@ -254,7 +260,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
    * cache may hold, TKV_FULL if room is missing now; nothing is allocated then
    */
   allocateCache(requestId: string, maxTokens: number): number {
-    requireText(requestId, 'requestId', 'Name the request.');
+    is.name('Name the request.').read(requestId, 'requestId');
     requireInteger('maxTokens', maxTokens, 0);
     if (this.#allocations.has(requestId)) {
       throw new TierKVError(

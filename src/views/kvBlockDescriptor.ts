@@ -14,6 +14,7 @@ import {
   type KeyNamespace,
   keyToHex,
 } from '../runtime/keys/keyChain.ts';
+import * as is from '../runtime/kinds.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import type { BlockUse, UseHistory } from '../runtime/tables/contentTable.ts';
 import type { Tier } from '../runtime/tier/tier.ts';
@@ -82,6 +83,9 @@ export class KVBlockDescriptor {
     units: readonly PoolUnit[],
     tokenRange: readonly [start: number, end: number],
   ) {
+    is.object().read(host, 'host');
+    is.object().read(about, 'about');
+    is.array().read(tokenRange, 'tokenRange');
     this.#host = host;
     this.#record = record;
     this.granularity = about.granularity;

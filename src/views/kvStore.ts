@@ -8,7 +8,6 @@ import {
   inputError,
   invariant,
   requireFinite,
-  requireFraction,
   requireInteger,
   requirePositive,
   type TierKVError,
@@ -21,7 +20,7 @@ import type { ManagerConfig } from '../runtime/manager/config.ts';
 import type { TierUsage } from '../runtime/manager/lookup.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import type { Sequence } from '../runtime/manager/sequence.ts';
-import { checkInputs, oneOf, optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 import { thrashingRateOf } from '../runtime/outputs.ts';
 import type { JobId } from '../runtime/tables/jobTable.ts';
 import {
@@ -72,25 +71,31 @@ export interface KVStoreConfig {
   keys?: (tenant: string) => KeySource;
 }
 
-const kvStoreConfigNames: readonly string[] = optionNames<KVStoreConfig>({
-  hbmBlocks: true,
-  blockSize: true,
-  ddrBlocks: true,
-  nvmeBlocks: true,
-  offloadThreshold: true,
-  transferBandwidth: true,
-  transferBaseLatency: true,
-  link: true,
-  whenLowerFull: true,
-  thrashingWindow: true,
-  keys: true,
-});
+const kvStoreConfigTable = optionTable(
+  {
+    hbmBlocks: is.integer(1),
+    blockSize: is.optional(is.integer(1), 16),
+    ddrBlocks: is.optional(is.integer(0), 0),
+    nvmeBlocks: is.optional(is.integer(0), 0),
+    offloadThreshold: is.optional(is.fraction(), 0.9),
+    transferBandwidth: is.optional(is.positive(), 100),
+    transferBaseLatency: is.optional(is.finite(), 0),
+    link: is.optional(is.passed()),
+    whenLowerFull: is.optional(is.passed()),
+    thrashingWindow: is.optional(is.integer(0), 1000),
+    keys: is.optional(is.func()),
+  } satisfies Kinds<KVStoreConfig>,
+  'TKV_CONFIG',
+);
 
-const linkNames = optionNames<NonNullable<KVStoreConfig['link']>>({
-  bandwidthBytesPerS: true,
-  blockBytes: true,
-  baseLatencyUs: true,
-});
+const linkTable = optionTable(
+  {
+    bandwidthBytesPerS: is.passed(),
+    blockBytes: is.passed(),
+    baseLatencyUs: is.optional(is.passed()),
+  } satisfies Kinds<NonNullable<KVStoreConfig['link']>>,
+  'TKV_CONFIG',
+);
 
 interface ResolvedStoreConfig {
   readonly hbmBlocks: number;
@@ -106,24 +111,23 @@ interface ResolvedStoreConfig {
 
 /** @throws TKV_CONFIG with the field that is wrong and the remedy */
 function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
-  requireOptions(config, kvStoreConfigNames, 'config', 'TKV_CONFIG');
-  if (config.link !== undefined) requireOptions(config.link, linkNames, 'link', 'TKV_CONFIG');
-  if (config.keys !== undefined) requireFunction(config.keys, 'keys', 'TKV_CONFIG');
-  const blockSize = requireInteger('blockSize', config.blockSize ?? 16, 1);
+  const read = kvStoreConfigTable.read(config, 'config');
+  if (config.link !== undefined) linkTable.read(config.link, 'link');
+  const blockSize = read.blockSize;
   return {
-    hbmBlocks: requireInteger('hbmBlocks', config.hbmBlocks, 1),
+    hbmBlocks: read.hbmBlocks,
     blockSize,
-    ddrBlocks: requireInteger('ddrBlocks', config.ddrBlocks ?? 0, 0),
-    nvmeBlocks: requireInteger('nvmeBlocks', config.nvmeBlocks ?? 0, 0),
-    offloadThreshold: requireFraction('offloadThreshold', config.offloadThreshold ?? 0.9),
-    whenLowerFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']),
-    thrashingWindow: requireInteger('thrashingWindow', config.thrashingWindow ?? 1000, 0),
+    ddrBlocks: read.ddrBlocks,
+    nvmeBlocks: read.nvmeBlocks,
+    offloadThreshold: read.offloadThreshold,
+    whenLowerFull: is.oneOf(['evict', 'refuse']).read(config.whenLowerFull ?? 'evict', 'whenLowerFull'),
+    thrashingWindow: read.thrashingWindow,
     cost: transferCost(
       config.link === undefined
         ? {
             unit: 'tokensPerTick',
-            bandwidth: requirePositive('transferBandwidth', config.transferBandwidth ?? 100),
-            baseLatency: requireFinite('transferBaseLatency', config.transferBaseLatency ?? 0),
+            bandwidth: read.transferBandwidth,
+            baseLatency: read.transferBaseLatency,
             blockTokens: blockSize,
           }
         : {

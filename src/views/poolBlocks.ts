@@ -7,8 +7,9 @@
 import { inputError, TierKVError } from '../runtime/errors.ts';
 import { Granularity } from '../runtime/geometry/box.ts';
 import type { KeyElements } from '../runtime/keys/keyChain.ts';
+import * as is from '../runtime/kinds.ts';
 import { Entry } from '../runtime/manager/sequence.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import { Tier } from '../runtime/tier/tier.ts';
 import {
   type BlockRecord,
@@ -20,7 +21,7 @@ import {
 import { type Column, columnsOf } from './poolConfig.ts';
 import {
   type AllocateRequest,
-  allocateRequestNames,
+  allocateRequestTable,
   PoolSequence,
   type PoolState,
   recordName,
@@ -49,7 +50,7 @@ interface AllocatedPart {
  * is missing now, TKV_STATE if the last unit cannot be written on
  */
 export function allocate(state: PoolState, request: AllocateRequest): KVBlockDescriptor[] {
-  requireOptions(request, allocateRequestNames, 'request');
+  allocateRequestTable.read(request, 'request');
   const { sequenceId, requestId, numTokens, layerIds, headIds, tokenIds, tenant = '' } = request;
   const { granularity = state.config.defaultGranularity, preferredTier = Tier.HBM } = request;
   requireName('sequenceId', sequenceId);
@@ -508,7 +509,9 @@ export interface CommitOptions {
   readonly tail?: boolean;
 }
 
-const commitOptionsNames: readonly string[] = optionNames<CommitOptions>({ tail: true });
+const commitOptionsTable = optionTable({
+  tail: is.optional(is.flag(), false),
+} satisfies Kinds<CommitOptions>);
 
 /**
  * @throws TKV_UNKNOWN_ID, TKV_INPUT for tokens that differ from the ones given before, TKV_STATE for blocks that were not
@@ -520,7 +523,7 @@ export function commit(
   tokenIds: KeyElements | undefined,
   options: CommitOptions,
 ): void {
-  const { tail = false } = requireOptions(options, commitOptionsNames);
+  const { tail } = commitOptionsTable.read(options);
   const sequence = state.sequences.get(sequenceId);
   if (sequence === undefined) throw unknownId('sequenceId', sequenceId, state.sequences.keys());
   if (tokenIds !== undefined) {

@@ -4,7 +4,7 @@
  */
 
 import type { ClassifierOptions } from '../embed/hotColdClassifier.ts';
-import { configError, described, inputError, requireFraction, requireInteger } from '../runtime/errors.ts';
+import { configError, described, inputError, requireInteger } from '../runtime/errors.ts';
 import type { EvictionChoice } from '../runtime/eviction/evictionPolicy.ts';
 import {
   Granularity,
@@ -22,9 +22,10 @@ import {
   kvLayoutConfig,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
+import * as is from '../runtime/kinds.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
 import { OWNERS, SHARED_OWNER } from '../runtime/manager/ownerQuotas.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 
 const GIB = 1024 ** 3;
@@ -87,31 +88,34 @@ export interface KVPoolConfig extends ClassifierOptions {
   readonly privateKeyWords?: readonly [number, number];
 }
 
-const kvPoolConfigNames: readonly string[] = optionNames<KVPoolConfig>({
-  hotFrequencyThreshold: true,
-  coldTimeoutS: true,
-  warmFrequencyThreshold: true,
-  layout: true,
-  blockSize: true,
-  hbmCapacityBytes: true,
-  ddrCapacityBytes: true,
-  nvmeCapacityBytes: true,
-  defaultGranularity: true,
-  enableSharing: true,
-  enableTiering: true,
-  granularities: true,
-  layerGroups: true,
-  headUnit: true,
-  model: true,
-  secretKey: true,
-  deviceId: true,
-  eviction: true,
-  useHalfLifeS: true,
-  landingShare: true,
-  transferDeadlineUs: true,
-  maxJobs: true,
-  privateKeyWords: true,
-});
+const kvPoolConfigTable = optionTable(
+  {
+    hotFrequencyThreshold: is.optional(is.passed()),
+    coldTimeoutS: is.optional(is.passed()),
+    warmFrequencyThreshold: is.optional(is.passed()),
+    layout: is.passed(),
+    blockSize: is.optional(is.integer(1), 16),
+    hbmCapacityBytes: is.optional(is.passed()),
+    ddrCapacityBytes: is.optional(is.passed()),
+    nvmeCapacityBytes: is.optional(is.passed()),
+    defaultGranularity: is.optional(is.passed()),
+    enableSharing: is.optional(is.flag()),
+    enableTiering: is.optional(is.flag()),
+    granularities: is.optional(is.passed()),
+    layerGroups: is.optional(is.passed()),
+    headUnit: is.optional(is.passed()),
+    model: is.passed(),
+    secretKey: is.passed(),
+    deviceId: is.optional(is.passed()),
+    eviction: is.optional(is.passed()),
+    useHalfLifeS: is.optional(is.passed()),
+    landingShare: is.optional(is.fraction(), LANDING_SHARE),
+    transferDeadlineUs: is.optional(is.passed()),
+    maxJobs: is.optional(is.integer(1, 2 ** 21), 65_536),
+    privateKeyWords: is.optional(is.passed()),
+  } satisfies Kinds<KVPoolConfig>,
+  'TKV_CONFIG',
+);
 
 export interface ResolvedPoolConfig {
   readonly layout: KVLayout;
@@ -129,8 +133,8 @@ export interface ResolvedPoolConfig {
 
 /** @throws TKV_CONFIG with the field that is wrong and the remedy */
 export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
-  requireOptions(config, kvPoolConfigNames, 'config', 'TKV_CONFIG');
-  const blockTokens = requireInteger('blockSize', config.blockSize ?? 16, 1);
+  const read = kvPoolConfigTable.read(config, 'config');
+  const blockTokens = read.blockSize;
   const layout = kvLayout(shapeOf(config.layout, blockTokens));
   const served = config.granularities ?? Object.values(Granularity);
   const defaultGranularity = config.defaultGranularity ?? served[0] ?? Granularity.BLOCK;
@@ -147,7 +151,7 @@ export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
   const shapes = columnShapes(layout, served, config.layerGroups ?? [], config.headUnit);
   const { pageBytes } = choosePageBytes(shapes.unitBytes, { alignmentBytes: 256 });
   const enableTiering = config.enableTiering ?? true;
-  const landingShare = requireFraction('landingShare', config.landingShare ?? LANDING_SHARE);
+  const landingShare = read.landingShare;
   const size = (field: string, bytes: number): TierSize => {
     requireInteger(field, bytes, 0);
     const landing = Math.min(Math.floor(bytes * landingShare), LANDING_BYTES_MAX);
@@ -191,7 +195,7 @@ export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
       ...lower('nvme', config.nvmeCapacityBytes ?? 256 * GIB),
       ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
       ...(config.transferDeadlineUs === undefined ? {} : { transferDeadlineUs: config.transferDeadlineUs }),
-      maxJobs: requireInteger('maxJobs', config.maxJobs ?? 65_536, 1, 2 ** 21),
+      maxJobs: read.maxJobs,
     },
   };
 }

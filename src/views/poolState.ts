@@ -6,11 +6,12 @@
 import { described, inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
 import type { Granularity } from '../runtime/geometry/box.ts';
 import { BlockKeys, elementAt, type KeyElements, keyToHex } from '../runtime/keys/keyChain.ts';
+import * as is from '../runtime/kinds.ts';
 import type { DecisionSink } from '../runtime/log/decisionSink.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import { OwnerNumbers } from '../runtime/manager/ownerQuotas.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/tables/contentTable.ts';
 import { slotOffsetBytes } from '../runtime/tables/slotPool.ts';
 import { Tier } from '../runtime/tier/tier.ts';
@@ -284,7 +285,7 @@ export function findPrefix(
   minMatchLength: number,
   options: PrefixOptions,
 ): FoundBlock[] {
-  const { granularity, layerIds, headIds, tenant = '' } = requireOptions(options, prefixOptionsNames);
+  const { granularity, layerIds, headIds, tenant } = prefixOptionsTable.read(options);
   requireTokens(tokenIds, 0);
   requireCount('minMatchLength', minMatchLength, 0);
   const { shapes, defaultGranularity, layout } = state.config;
@@ -346,17 +347,17 @@ export interface AllocateRequest {
   readonly tenant?: string;
 }
 
-export const allocateRequestNames: readonly string[] = optionNames<AllocateRequest>({
-  sequenceId: true,
-  requestId: true,
-  numTokens: true,
-  layerIds: true,
-  headIds: true,
-  granularity: true,
-  preferredTier: true,
-  tokenIds: true,
-  tenant: true,
-});
+export const allocateRequestTable: OptionTable<AllocateRequest> = optionTable({
+  sequenceId: is.passed(),
+  requestId: is.passed(),
+  numTokens: is.passed(),
+  layerIds: is.passed(),
+  headIds: is.optional(is.passed()),
+  granularity: is.optional(is.passed()),
+  preferredTier: is.optional(is.passed()),
+  tokenIds: is.optional(is.passed()),
+  tenant: is.optional(is.passed(), ''),
+} satisfies Kinds<AllocateRequest>);
 
 /** Which units of a prefix `MultiGranularKVPool` looks for. */
 export interface PrefixOptions {
@@ -370,12 +371,12 @@ export interface PrefixOptions {
   readonly tenant?: string;
 }
 
-const prefixOptionsNames: readonly string[] = optionNames<PrefixOptions>({
-  granularity: true,
-  layerIds: true,
-  headIds: true,
-  tenant: true,
-});
+const prefixOptionsTable = optionTable({
+  granularity: is.optional(is.passed()),
+  layerIds: is.optional(is.passed()),
+  headIds: is.optional(is.passed()),
+  tenant: is.optional(is.passed(), ''),
+} satisfies Kinds<PrefixOptions>);
 
 export function requireName(field: string, value: unknown): void {
   if (typeof value === 'string' && value !== '') return;

@@ -11,8 +11,8 @@ import type { TierOptions } from '../backends/tierRows.ts';
 import { adoptRecovered, storeIdentity } from '../embed/assembly.ts';
 import { DeviceKeeper } from '../embed/deviceKeeper.ts';
 import {
-  classifierOptionsNames,
   classifierOptionsOf,
+  classifierOptionsTable,
   HotColdClassifier,
 } from '../embed/hotColdClassifier.ts';
 import { ManagerLoop } from '../embed/managerLoop.ts';
@@ -44,7 +44,8 @@ import {
   type TierStore,
   tierName,
 } from '../runtime/index.ts';
-import { optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import * as is from '../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../runtime/options.ts';
 import type { UnitPlace } from './kvBlockDescriptor.ts';
 import { MultiGranularKVPool } from './multiGranularKVPool.ts';
 import type { KVPoolConfig } from './poolConfig.ts';
@@ -68,14 +69,17 @@ export interface TierConfig {
   readonly path?: string;
 }
 
-const tierConfigNames: readonly string[] = optionNames<TierConfig>({
-  tier: true,
-  capacityBytes: true,
-  bandwidthGbps: true,
-  latencyUs: true,
-  deviceId: true,
-  path: true,
-});
+const tierConfigTable = optionTable(
+  {
+    tier: is.passed(),
+    capacityBytes: is.passed(),
+    bandwidthGbps: is.optional(is.passed()),
+    latencyUs: is.optional(is.passed()),
+    deviceId: is.optional(is.passed()),
+    path: is.optional(is.passed()),
+  } satisfies Kinds<TierConfig>,
+  'TKV_CONFIG',
+);
 
 /** A link as `tierkv calibrate` writes it, or `parseLinkCalibration` reads it. */
 interface CalibratedLink {
@@ -92,10 +96,10 @@ interface TierSet {
 
 /** @throws TKV_CONFIG for a tier that is missing, unknown or named twice, or a field that is wrong */
 function tierSet(tiers: readonly TierConfig[]): TierSet {
-  requireArray(tiers, 'tiers', "Pass [{ tier: 'hbm', capacityBytes }, ...].", 'TKV_CONFIG');
+  is.array("Pass [{ tier: 'hbm', capacityBytes }, ...].").read(tiers, 'tiers', 'TKV_CONFIG');
   const byTier = new Map<string, TierConfig>();
   for (const [i, config] of tiers.entries()) {
-    const { tier } = requireOptions(config, tierConfigNames, `tiers[${i}]`, 'TKV_CONFIG');
+    const { tier } = tierConfigTable.read(config, `tiers[${i}]`);
     if (!storageTiers.includes(tier)) {
       const near = nearestName(String(tier), storageTiers);
       const remedy = near === undefined ? `Use ${storageTiers.join(', ')}.` : `Did you mean ${near}?`;
@@ -166,22 +170,25 @@ export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait
   readonly sink?: DecisionSink;
 }
 
-const tieredStorageConfigNames: readonly string[] = optionNames<TieredStorageConfig>({
-  adapter: true,
-  wait: true,
-  notice: true,
-  wrapStores: true,
-  pool: true,
-  tiers: true,
-  links: true,
-  migration: true,
-  restart: true,
-  sink: true,
-});
+const tieredStorageConfigTable = optionTable(
+  {
+    adapter: is.optional(is.passed()),
+    wait: is.optional(is.passed()),
+    notice: is.optional(is.func()),
+    wrapStores: is.optional(is.func()),
+    pool: is.passed(),
+    tiers: is.passed(),
+    links: is.optional(is.passed()),
+    migration: is.optional(is.passed()),
+    restart: is.optional(is.passed()),
+    sink: is.optional(is.passed()),
+  } satisfies Kinds<TieredStorageConfig>,
+  'TKV_CONFIG',
+);
 
 /** The thresholds of the pool's classifier, and what the storage says of its migration. */
 export function migratorOptionsOf({ pool, migration }: TieredStorageConfig): MigratorOptions {
-  const thresholds = Object.entries(pool).filter(([name]) => classifierOptionsNames.includes(name));
+  const thresholds = Object.entries(pool).filter(([name]) => classifierOptionsTable.names.includes(name));
   return { ...Object.fromEntries(thresholds), ...(migration === false ? {} : migration) };
 }
 
@@ -199,8 +206,8 @@ export async function openTiers<Storage>(
   config: TieredStorageConfig,
   make: (tiers: OpenTiers) => Storage,
 ): Promise<Storage> {
-  requireOptions(config, tieredStorageConfigNames, 'config', 'TKV_CONFIG');
-  requireObject(config.pool, 'pool', 'TKV_CONFIG');
+  tieredStorageConfigTable.read(config, 'config');
+  is.object().read(config.pool, 'pool', 'TKV_CONFIG');
   const set = tierSet(config.tiers);
   if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
   new HotColdClassifier(classifierOptionsOf(migratorOptionsOf(config))); // refuses thresholds before anything is opened

@@ -31,7 +31,7 @@ import {
   writeCopyRuns,
 } from '../runtime/index.ts';
 import * as is from '../runtime/kinds.ts';
-import { checkInputs, requireText } from '../runtime/options.ts';
+import { checkInputs } from '../runtime/options.ts';
 import type { KVBlockDescriptor, PoolUnit } from './kvBlockDescriptor.ts';
 import type { MultiGranularKVPool } from './multiGranularKVPool.ts';
 import type { CommitOptions } from './poolBlocks.ts';
@@ -146,7 +146,7 @@ export class TieredKVStorage implements AsyncDisposable {
    * may have hit; nothing is sealed then
    */
   async commit(sequenceId: string, tokenIds?: KeyElements, options: CommitOptions = {}): Promise<StepEnd> {
-    requireText(sequenceId, 'sequenceId', 'Pass the id that the blocks were allocated for.');
+    is.name('Pass the id that the blocks were allocated for.').read(sequenceId, 'sequenceId');
     const tokens = tokenIds === undefined ? undefined : copyOfTokens(tokenIds);
     this.#tell();
     const blocks = this.pool.getBlocksBySequence(sequenceId);

@@ -18,7 +18,7 @@ export const parts: readonly Parts[] = [
   {
     reason: 'Another export makes it: a user holds one, reads it, or names its type.',
     names: words(`
-      KVScheduler PagedAttentionCache ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable JobCarrier CacheAllocation CachePage KVBlockDescriptor SimulationSnapshot BatchSums FaultClock TokenReader CachePicture`),
+      ReadyLayers RequestQueue WaitingRequest StepOutcome StepPlan BlockTable CachePage SimulationSnapshot BatchSums FaultClock TokenReader CachePicture`),
   },
   {
     reason: 'An error, which must never throw another while it is made.',

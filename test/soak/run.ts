@@ -25,6 +25,8 @@ async function soakAsAsked(): Promise<number> {
   const [, , which, ...args] = process.argv;
   if (which === 'server') return (await import('./server/main.ts')).main(args);
   if (which === 'losses') return (await import('./losses/main.ts')).main(args);
+  if (which === 'tenants') return (await import('./tenants/main.ts')).main(args);
+  if (which === 'quotas') return (await import('./quotas/main.ts')).main(args);
   return main();
 }
 

@@ -77,7 +77,15 @@ export const rules: TidyRules = {
   everydayWords: ['remote'],
   spellFlags: ['src/cli', 'src/sim/description/knobs.ts', 'src/sim/description/knobs'],
   otherNames: thirdNames(),
-  mechanisms: [{ text: /new Worker\(/, file: 'src/io/workerPool.ts' }],
+  mechanisms: [
+    // a value is checked by a table of kinds (ADR 0032), or by the reader of YAML
+    {
+      text: /\b(optionNames|require(Options|Shapes|Object|Array|Function|Flag|Text))\s*[(<]/,
+      file: 'no file: use optionTable, checkInputs or a kind',
+    },
+    { text: /from '(valibot|zod|ajv)'/, file: 'no file: use optionTable or SpecNode' },
+    { text: /new Worker\(/, file: 'src/io/workerPool.ts' },
+  ],
 };
 
 /** `--max-num-seqs` in camel case, where the path of the setting ends otherwise. */

@@ -77,6 +77,14 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
     { 'src/a/x.ts': "import { Worker } from 'node:worker_threads';\nexport const w = new Worker('x');" },
   ],
   [
+    'one-mechanism',
+    {
+      'src/a/x.ts':
+        'export const names = optionNames<Limits>({ workers: true });\ninterface Limits { workers: 1 }',
+    },
+  ],
+  ['one-mechanism', { 'src/a/x.ts': "import * as v from 'valibot';\nexport const text = v.string();" }],
+  [
     'export',
     { 'src/a/x.ts': 'const inner = 1;\nexport const one = inner;', 'src/a/y.ts': 'export const y = 1;' },
   ],

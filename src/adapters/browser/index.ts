@@ -11,7 +11,7 @@ import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, oneOf } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../../backends/webgpu/device.ts';
 export type { BeginOptions, RetentionHint } from '../../embed/begin.ts';
@@ -25,7 +25,7 @@ export { type ErrorCode, TierKVError } from '../../runtime/errors.ts';
 export { type KVLayout, kvLayout } from '../../runtime/geometry/layout.ts';
 export type { KeyElements, RequestExtra, RequestExtras } from '../../runtime/keys/keyChain.ts';
 
-/** What `openInBrowser` takes: the options of `KVRuntime.open` that a page can have. */
+/** Options of `openInBrowser`: the ones of `KVRuntime.open` that a page can have. */
 export interface BrowserRuntimeConfig extends Omit<KVRuntimeConfig, 'adapter' | 'wait' | 'remote' | 'log'> {
   /**
    * Behaviour where the files cannot be had: another tab has them, the window is private, storage is full. `fail`: the
@@ -60,7 +60,7 @@ export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRun
     if (Reflect.get(config, name) !== undefined) throw configError(name, why, 'Leave it out.');
   }
   const { filesElse = 'fail', ...rest } = config;
-  oneOf('filesElse', filesElse, ['fail', 'without']);
+  is.oneOf(['fail', 'without']).read(filesElse, 'filesElse');
   const { nvme, ...withoutFiles } = rest;
   try {
     return await KVRuntime.open(rest);

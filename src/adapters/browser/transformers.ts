@@ -5,7 +5,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { requireObject } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
 import { type CachedModel, cachedModel, type PrefixCacheOptions } from '../transformers/cachedModel.ts';
 import { type DecoderModel, engineDevice } from '../transformers/engine.ts';
 import { openInBrowser } from './index.ts';
@@ -25,7 +25,7 @@ export function withPrefixCache<Model extends DecoderModel>(
   model: Model,
   options: PrefixCacheOptions,
 ): Promise<CachedModel<Model>> {
-  requireObject(options, 'options');
+  is.object().read(options, 'options');
   const { filesElse, ...rest } = options;
   if (filesElse !== undefined && options.runtime !== undefined) {
     throw configError('filesElse', 'is given beside runtime', 'Give it to openInBrowser.');

@@ -11,15 +11,10 @@ import { type TierOptions, tierRows } from '../../backends/tierRows.ts';
 import { hexOf } from '../../embed/assembly.ts';
 import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
-import { configError, requireInteger } from '../../runtime/errors.ts';
+import { configError } from '../../runtime/errors.ts';
 import { layoutFingerprint, requireLayout } from '../../runtime/geometry/layout.ts';
-import {
-  optionNames,
-  requireFunction,
-  requireObject,
-  requireOptions,
-  requireText,
-} from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import {
   type DecoderModel,
   type EngineCache,
@@ -37,7 +32,6 @@ import {
   type PrefixCounters,
   type PrefixScope,
   type PrefixTurn,
-  prefixScopeNames,
   tokenIds,
 } from './prefixCache.ts';
 import { ropeRegimesOf } from './ropeRegime.ts';
@@ -68,49 +62,56 @@ export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   readonly filesElse?: 'fail' | 'without';
 }
 
-const settingNames = optionNames<Required<Omit<OwnRuntime, keyof TierOptions>>>({
-  blocksPerPage: true,
-  secretKey: true,
-  epoch: true,
-  sharingGroups: true,
-  tokenIds: true,
-  explain: true,
-  eviction: true,
-  lowerCopy: true,
-  leavingShare: true,
-  log: true,
-  scrub: true,
-  offload: true,
-  offloadThreshold: true,
-  migration: true,
-  transferDeadlineMs: true,
-  wrapStores: true,
-});
+const settingTable = optionTable({
+  blocksPerPage: is.optional(is.passed()),
+  secretKey: is.optional(is.passed()),
+  epoch: is.optional(is.passed()),
+  sharingGroups: is.optional(is.passed()),
+  tokenIds: is.optional(is.passed()),
+  explain: is.optional(is.passed()),
+  eviction: is.optional(is.passed()),
+  lowerCopy: is.optional(is.passed()),
+  leavingShare: is.optional(is.passed()),
+  log: is.optional(is.passed()),
+  scrub: is.optional(is.passed()),
+  offload: is.optional(is.passed()),
+  offloadThreshold: is.optional(is.passed()),
+  migration: is.optional(is.passed()),
+  transferDeadlineMs: is.optional(is.passed()),
+  wrapStores: is.optional(is.passed()),
+} satisfies Kinds<Partial<Omit<OwnRuntime, keyof TierOptions>>>);
 
 /** Names of `OwnRuntime`: settings, and the options of every tier. */
 function ownNames(): string[] {
-  return [...settingNames, ...tierRows.flatMap((row) => row.optionNames)];
+  return [...settingTable.names, ...tierRows.flatMap((row) => row.optionNames)];
 }
 
-const cacheNames = optionNames<Omit<PrefixCacheOptions, keyof OwnRuntime | 'filesElse'>>({
-  tenant: true,
-  extras: true,
-  weights: true,
-  runtime: true,
-  blockTokens: true,
-  revision: true,
-  liveCaches: true,
-  transformers: true,
-  report: true,
-  notice: true,
-});
+const cacheTable = optionTable(
+  {
+    tenant: is.optional(is.name('Leave it out to name one at each call.')),
+    extras: is.optional(is.object()),
+    weights: is.passed(),
+    runtime: is.optional(is.passed()),
+    blockTokens: is.optional(is.passed(), 16),
+    revision: is.optional(is.name('Leave it out for none.')),
+    liveCaches: is.optional(is.integer(0), 1),
+    transformers: is.optional(is.passed()),
+    report: is.optional(is.func()),
+    notice: is.optional(is.func()),
+  } satisfies Kinds<Omit<PrefixCacheOptions, keyof OwnRuntime | 'filesElse'>>,
+  'TKV_CONFIG',
+);
 
 /** Options of one call of `generate` for the prefix cache. */
 interface TurnOptions extends PrefixScope {
   readonly report?: ((turn: PrefixTurn) => void) | undefined;
 }
 
-const turnNames = [...prefixScopeNames, 'report'];
+const turnTable = optionTable({
+  tenant: is.optional(is.passed()),
+  extras: is.optional(is.passed()),
+  report: is.optional(is.func()),
+} satisfies Kinds<TurnOptions>);
 
 /** A model with its prefix cache. `generate` takes `prefixCache: { tenant, extras, report }`, or `false`, besides. */
 export type CachedModel<Model extends DecoderModel> = Model & {
@@ -138,18 +139,9 @@ export async function cachedModel<Model extends DecoderModel>(
   options: PrefixCacheOptions,
   open: OpenBeside,
 ): Promise<CachedModel<Model>> {
-  requireOptions(options, [...cacheNames, ...ownNames()], 'options', 'TKV_CONFIG');
-  const { runtime: given, liveCaches = 1, revision } = options;
-  const notice = guarded(options.notice);
-  for (const name of ['report', 'notice'] as const) {
-    if (options[name] !== undefined) requireFunction(options[name], name, 'TKV_CONFIG');
-  }
-  requireInteger('liveCaches', liveCaches, 0);
-  if (revision !== undefined) requireText(revision, 'revision', 'Leave it out for none.', 'TKV_CONFIG');
-  if (options.tenant !== undefined) {
-    requireText(options.tenant, 'tenant', 'Leave it out to name one at each call.', 'TKV_CONFIG');
-  }
-  if (options.extras !== undefined) requireObject(options.extras, 'extras', 'TKV_CONFIG');
+  const read = cacheTable.read(options, 'options', undefined, ownNames());
+  const { runtime: given, liveCaches, revision } = read;
+  const notice = guarded(read.notice);
   const shape = shapeOfModel(model);
   const regimes = ropeRegimesOf(model.config);
   const engine = await loadEngine(options.transformers);
@@ -311,11 +303,7 @@ class CachedCalls<Model extends DecoderModel> {
 
   async #generate({ prefixCache, ...options }: GenerateOptions): Promise<unknown> {
     if (prefixCache === false) return this.#compute(options);
-    const { report = this.#report, ...asked } = requireOptions(
-      (prefixCache === undefined ? {} : prefixCache) as TurnOptions,
-      turnNames,
-      'prefixCache',
-    );
+    const { report = this.#report, ...asked } = turnTable.read(prefixCache ?? {}, 'prefixCache');
     const caller = this.#cache.scopeOf(asked);
     const prompt = this.#promptOf(options);
     const scope = typeof prompt === 'string' ? prompt : this.#cache.scopeAt(caller, prompt.ids.length);

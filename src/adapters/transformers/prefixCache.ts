@@ -16,13 +16,7 @@ import { described, inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
 import * as is from '../../runtime/kinds.ts';
-import {
-  checkInputs,
-  optionNames,
-  requireObject,
-  requireOptions,
-  requireText,
-} from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import {
   buffersOfEntries,
   bytesOfEntries,
@@ -52,7 +46,10 @@ export interface PrefixScope {
   readonly extras?: RequestExtras | undefined;
 }
 
-export const prefixScopeNames: readonly string[] = optionNames<PrefixScope>({ tenant: true, extras: true });
+const prefixScopeTable = optionTable({
+  tenant: is.optional(is.passed()),
+  extras: is.optional(is.passed()),
+} satisfies Kinds<PrefixScope>);
 
 /** Result of `restore`. */
 interface RestoredPrefix {
@@ -167,10 +164,10 @@ export class PrefixCache implements AsyncDisposable {
 
   /** @throws TKV_INPUT for an unknown name, a tenant that is missing, and a malformed extra */
   scopeOf(scope: PrefixScope): CallerScope {
-    requireObject(scope, 'options');
+    is.object().read(scope, 'options');
     const { tenant = this.#parts.tenant, extras = this.#parts.extras ?? {} } = scope;
-    requireText(tenant as string, 'tenant', 'Pass who may share this KV, from your own authentication.');
-    requireObject(extras, 'extras');
+    is.name('Pass who may share this KV, from your own authentication.').read(tenant as string, 'tenant');
+    is.object().read(extras, 'extras');
     const own = [modelExtra, ropeExtra].find((name) => Object.hasOwn(extras, name));
     if (own !== undefined) {
       throw inputError(`extras.${own}`, 'belongs to the prefix cache. Choose another name.');
@@ -206,7 +203,7 @@ export class PrefixCache implements AsyncDisposable {
    */
   async restore(inputIds: unknown, options: PrefixScope = {}): Promise<RestoredPrefix> {
     const ids = tokenIds(inputIds, 'inputIds');
-    const asked = this.scopeOf(requireOptions(options, prefixScopeNames));
+    const asked = this.scopeOf(prefixScopeTable.read(options));
     const pastKeyValues = new this.#parts.engine.DynamicCache();
     const scope = this.scopeAt(asked, ids.length);
     if (typeof scope === 'string') return { pastKeyValues, cachedTokens: 0, byTier: [], uncached: scope };
@@ -259,7 +256,7 @@ export class PrefixCache implements AsyncDisposable {
    */
   async save(inputIds: unknown, pastKeyValues: EngineCache, options: PrefixScope = {}): Promise<SavedPrefix> {
     const ids = tokenIds(inputIds, 'ids');
-    const asked = this.scopeOf(requireOptions(options, prefixScopeNames));
+    const asked = this.scopeOf(prefixScopeTable.read(options));
     if (!isCache(pastKeyValues)) {
       throw inputError(
         'pastKeyValues',

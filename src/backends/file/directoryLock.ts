@@ -247,6 +247,12 @@ function locked(
   remedy: string = 'Use another directory, or end that process',
 ): TierKVError {
   const pid = claim === undefined ? undefined : identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
+  if (pid === process.pid) {
+    return namedError('TKV_LOCKED', { field: 'dir', path: dir }, (name) => {
+      const close = 'Close the runtime that has it, or use another directory';
+      return `${name('dir')} ${dir} belongs to this process. ${close}.`;
+    });
+  }
   const owner = pid === undefined ? 'another process' : `process ${pid}`;
   const unless = claim === undefined ? '' : `; if it no longer runs, remove ${claim}`;
   return namedError(

@@ -4,7 +4,8 @@
  */
 
 import type { WriteBudgetConfig } from '../../runtime/index.ts';
-import { oneOf, optionNames, requireOptions, requireText } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import { poolShape } from '../../runtime/tables/slotPool.ts';
 import { LastingRefusal } from '../engine/refusals.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
@@ -40,18 +41,21 @@ export interface NvmeOptions {
   readonly nvme?: NvmeConfig | undefined;
 }
 
-const nvmeNames = optionNames<NvmeConfig>({
-  dir: true,
-  bytes: true,
-  restart: true,
-  writeBudget: true,
-  allocation: true,
-});
+const nvmeTable = optionTable(
+  {
+    dir: is.name('Name a directory that exists.'),
+    bytes: is.passed(),
+    restart: is.optional(is.oneOf(['warm', 'empty']), 'warm'),
+    writeBudget: is.optional(is.passed()),
+    allocation: is.optional(is.oneOf(['whole', 'extents']), 'whole'),
+  } satisfies Kinds<NvmeConfig>,
+  'TKV_CONFIG',
+);
 
 export const nvmeTier: TierRow<NvmeOptions> = {
   name: 'nvme',
   title: 'NVMe',
-  optionNames: optionNames<NvmeOptions>({ nvme: true }),
+  optionNames: ['nvme'] satisfies (keyof NvmeOptions)[],
   fieldNames: {
     'nvme.capacityBytes': 'nvme.bytes',
     dir: 'nvme.dir',
@@ -69,11 +73,7 @@ export const nvmeTier: TierRow<NvmeOptions> = {
     options: (bytes, dir) => ({ nvme: { dir, bytes, restart: 'empty' } }),
   },
   check({ nvme }) {
-    if (nvme === undefined) return;
-    requireOptions(nvme, nvmeNames, 'nvme', 'TKV_CONFIG');
-    requireText(nvme.dir, 'nvme.dir', 'Name a directory that exists.', 'TKV_CONFIG');
-    if (nvme.restart !== undefined) oneOf('nvme.restart', nvme.restart, ['warm', 'empty']);
-    if (nvme.allocation !== undefined) oneOf('nvme.allocation', nvme.allocation, ['whole', 'extents']);
+    if (nvme !== undefined) nvmeTable.read(nvme, 'nvme');
   },
   wish({ nvme }) {
     if (nvme === undefined) return undefined;
@@ -101,7 +101,7 @@ export async function openFiles(
     import('./fileStore.ts'),
     import('./posixFolder.ts'),
   ]);
-  const { dir, restart = 'warm', allocation = 'whole' } = options.nvme!; // the row is on
+  const { dir, restart, allocation } = nvmeTable.read(options.nvme, 'nvme'); // the row is on
   const { identity, noteOf } = facts ?? {};
   const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
   const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };

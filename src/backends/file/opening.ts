@@ -8,8 +8,9 @@
  */
 
 import type { Digest } from '../../runtime/digest.ts';
-import { configError, namedError, requireInteger, type TierKVError } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
+import { configError, namedError, type TierKVError } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import { guarded } from '../guarded.ts';
 import {
   type DataFile,
@@ -37,7 +38,7 @@ import {
   SCRATCH_START_BYTES,
   type StoreFacts,
   type StoreIdentity,
-  storeIdentityNames,
+  storeIdentityTable,
 } from './record.ts';
 import { type Recovered, type WarmStarted, type WarmState, warmStart } from './warmState.ts';
 
@@ -396,26 +397,29 @@ export interface FileStoreOptions {
   readonly wrapDirectory?: (ops: DirectoryOps) => DirectoryOps;
 }
 
-const fileStoreOptionsNames: readonly string[] = optionNames<FileStoreOptions>({
-  mode: true,
-  allocation: true,
-  extentBytes: true,
-  restart: true,
-  identity: true,
-  syncBytes: true,
-  syncMs: true,
-  checkpointBytes: true,
-  queueDepth: true,
-  ioBytes: true,
-  verifyReads: true,
-  deadlineMs: true,
-  noteOf: true,
-  onPoint: true,
-  onStuck: true,
-  native: true,
-  wrapFile: true,
-  wrapDirectory: true,
-});
+const fileStoreOptionsTable = optionTable(
+  {
+    mode: is.optional(is.oneOf(['auto', 'direct', 'buffered']), 'auto'),
+    allocation: is.optional(is.oneOf(['whole', 'extents']), 'whole'),
+    extentBytes: is.optional(is.integer(4096), 64 * MiB),
+    restart: is.optional(is.oneOf(['empty', 'warm']), 'empty'),
+    identity: is.optional(storeIdentityTable),
+    syncBytes: is.optional(is.integer(1), 64 * MiB),
+    syncMs: is.optional(is.integer(1, 2 ** 31 - 1), 1000),
+    checkpointBytes: is.optional(is.integer(1), 1024 * MiB),
+    queueDepth: is.optional(is.integer(1, 1024), 16),
+    ioBytes: is.optional(is.integer(4096, 2 ** 30), 2 * MiB),
+    verifyReads: is.optional(is.flag(), true),
+    deadlineMs: is.optional(is.integer(1, 2 ** 31 - 1), 30_000),
+    noteOf: is.optional(is.func()),
+    onPoint: is.optional(is.func()),
+    onStuck: is.optional(is.func()),
+    native: is.optional(is.flag(), true),
+    wrapFile: is.optional(is.func()),
+    wrapDirectory: is.optional(is.func()),
+  } satisfies Kinds<FileStoreOptions>,
+  'TKV_CONFIG',
+);
 
 export interface StuckIo {
   readonly operation: 'read' | 'write';
@@ -432,29 +436,12 @@ export type FileStoreSettings = Required<
 
 /** @throws TKV_CONFIG naming the option at fault */
 export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
-  requireOptions(options, fileStoreOptionsNames, 'options', 'TKV_CONFIG');
-  if (options.identity !== undefined) {
-    requireOptions(options.identity, storeIdentityNames, 'identity', 'TKV_CONFIG');
-  }
-  for (const name of ['noteOf', 'onStuck', 'onPoint', 'wrapFile', 'wrapDirectory'] as const) {
-    const given = options[name];
-    if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
-  }
+  const { noteOf, onStuck, wrapFile, wrapDirectory, onPoint, identity, ...read } =
+    fileStoreOptionsTable.read(options);
   return {
-    mode: oneOf('mode', options.mode ?? 'auto', ['auto', 'direct', 'buffered']),
-    allocation: oneOf('allocation', options.allocation ?? 'whole', ['whole', 'extents']),
-    restart: oneOf('restart', options.restart ?? 'empty', ['empty', 'warm']),
-    extentBytes: requireInteger('extentBytes', options.extentBytes ?? 64 * MiB, 4096),
-    identity: { model: '', layout: '', secretKey: '', extras: '', epoch: 0, ...options.identity },
-    syncBytes: requireInteger('syncBytes', options.syncBytes ?? 64 * MiB, 1),
-    syncMs: requireInteger('syncMs', options.syncMs ?? 1000, 1, 2 ** 31 - 1),
-    checkpointBytes: requireInteger('checkpointBytes', options.checkpointBytes ?? 1024 * MiB, 1),
-    queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
-    ioBytes: requireInteger('ioBytes', options.ioBytes ?? 2 * MiB, 4096, 2 ** 30),
-    deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
-    verifyReads: options.verifyReads ?? true,
-    native: options.native ?? true,
-    ...(options.onPoint === undefined ? {} : { onPoint: guarded(options.onPoint) }),
+    ...read,
+    identity: { model: '', layout: '', secretKey: '', extras: '', epoch: 0, ...identity },
+    ...(onPoint === undefined ? {} : { onPoint: guarded(onPoint) }),
   };
 }
 

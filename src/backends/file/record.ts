@@ -32,7 +32,8 @@
 
 import { type Digest, digestBytes, digestWords } from '../../runtime/digest.ts';
 import { configError, namedError, type TierKVError } from '../../runtime/errors.ts';
-import { optionNames } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, type OptionTable, optionTable } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../runtime/tier/tierStore.ts';
 import { BLOCK_BYTES } from './dataFile.ts';
@@ -229,13 +230,16 @@ export interface StoreIdentity {
   readonly epoch: number;
 }
 
-export const storeIdentityNames: readonly string[] = optionNames<StoreIdentity>({
-  model: true,
-  layout: true,
-  secretKey: true,
-  extras: true,
-  epoch: true,
-});
+export const storeIdentityTable: OptionTable<StoreIdentity> = optionTable(
+  {
+    model: is.text(),
+    layout: is.text(),
+    secretKey: is.text(),
+    extras: is.text(),
+    epoch: is.integer(0),
+  } satisfies Kinds<StoreIdentity>,
+  'TKV_CONFIG',
+);
 
 export interface StoreFacts {
   readonly storeId: Digest;

@@ -9,7 +9,8 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import { nextTurn } from '../runningClock.ts';
 import { memoryOf, wasmBytes } from './hostDigest.ts';
 import {
@@ -32,12 +33,15 @@ interface ArenaOptions {
   readonly field: string;
 }
 
-const arenaOptionsNames: readonly string[] = optionNames<ArenaOptions>({
-  chunkBytes: true,
-  resident: true,
-  native: true,
-  field: true,
-});
+const arenaOptionsTable = optionTable(
+  {
+    chunkBytes: is.passed(),
+    resident: is.optional(is.flag(), true),
+    native: is.optional(is.flag(), true),
+    field: is.passed(),
+  } satisfies Kinds<ArenaOptions>,
+  'TKV_CONFIG',
+);
 
 interface ArenaFacts {
   readonly bytes: number;
@@ -68,8 +72,8 @@ export class HostArena implements Disposable {
 
   /** @throws TKV_CONFIG on `field` if the system has too little memory */
   static async open(options: ArenaOptions): Promise<HostArena> {
-    requireOptions(options, arenaOptionsNames, 'options', 'TKV_CONFIG');
-    requireArray(options.chunkBytes, 'chunkBytes', 'Pass the bytes of each chunk.', 'TKV_CONFIG');
+    arenaOptionsTable.read(options);
+    is.array('Pass the bytes of each chunk.').read(options.chunkBytes, 'chunkBytes', 'TKV_CONFIG');
     const { chunkBytes, field, resident = true, native = true } = options;
     const bytes = chunkBytes.reduce((sum, one) => sum + one, 0);
     if (bytes === 0) throw configError(field, 'asks for no memory at all', (name) => `Raise ${name(field)}.`);

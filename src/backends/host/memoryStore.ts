@@ -8,9 +8,9 @@
  * because sequences read it in place; a seal is the digest of the bytes as they lie, without a fence to wait for.
  */
 
-import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -44,15 +44,18 @@ interface MemoryStoreOptions {
   readonly field?: string;
 }
 
-const memoryStoreOptionsNames: readonly string[] = optionNames<MemoryStoreOptions>({
-  verifyReads: true,
-  verifyWrites: true,
-  native: true,
-  chunkBytes: true,
-  field: true,
-});
-
 const CHUNK_BYTES_DEFAULT = 1024 ** 3;
+
+const memoryStoreOptionsTable = optionTable(
+  {
+    verifyReads: is.optional(is.flag(), false),
+    verifyWrites: is.optional(is.flag(), false),
+    native: is.optional(is.flag(), true),
+    chunkBytes: is.optional(is.integer(1), CHUNK_BYTES_DEFAULT),
+    field: is.optional(is.text(), 'ddr.capacityBytes'),
+  } satisfies Kinds<MemoryStoreOptions>,
+  'TKV_CONFIG',
+);
 
 export class MemoryStore implements HostTierStore, TopTierStore {
   readonly tier: Tier = Tier.DDR;
@@ -83,28 +86,20 @@ export class MemoryStore implements HostTierStore, TopTierStore {
 
   /** @throws TKV_CONFIG if memory is too little, or slots to be verified are not whole 32-bit words */
   static async open(shape: PoolShape, options: MemoryStoreOptions = {}): Promise<MemoryStore> {
-    checkInputs(
-      { shape, options },
-      { shape: is.fields({ pageBytes: is.number(), pages: is.number() }), options: is.optional(is.object()) },
-    );
-    requireOptions(options, memoryStoreOptionsNames, 'options', 'TKV_CONFIG');
-    const { verifyReads: onRead = false, verifyWrites: onWrite = false } = options;
+    is.fields({ pageBytes: is.number(), pages: is.number() }).read(shape, 'shape');
+    const read = memoryStoreOptionsTable.read(options);
+    const { verifyReads: onRead, verifyWrites: onWrite, native, field, chunkBytes: chunkBytesMax } = read;
     const oddClass = shape.slotBytes.findIndex((bytes) => bytes % 4 !== 0);
     if ((onRead || onWrite) && oddClass >= 0) {
       const problem = `is ${shape.slotBytes[oddClass]}, not a multiple of 4`;
       throw configError(`slotBytes[${oddClass}]`, problem, 'Digests need whole 32-bit words: pad the slot.');
     }
-    const chunkBytesMax = requireInteger('chunkBytes', options.chunkBytes ?? CHUNK_BYTES_DEFAULT, 1);
     const pagesPerChunk = Math.max(1, Math.floor(chunkBytesMax / shape.pageBytes));
     const chunkBytes: number[] = [];
     for (let page = 0; page < shape.pages; page += pagesPerChunk) {
       chunkBytes.push(Math.min(pagesPerChunk, shape.pages - page) * shape.pageBytes);
     }
-    const arena = await HostArena.open({
-      chunkBytes,
-      native: options.native ?? true,
-      field: options.field ?? 'ddr.capacityBytes',
-    });
+    const arena = await HostArena.open({ chunkBytes, native, field });
     return new MemoryStore(shape, arena, pagesPerChunk, { onRead, onWrite });
   }
 

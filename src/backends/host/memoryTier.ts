@@ -3,7 +3,6 @@
  * its bytes are the blocks themselves, and what arrives is compared with its digest.
  */
 
-import { optionNames } from '../../runtime/options.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 
 export interface DdrOptions {
@@ -17,7 +16,7 @@ export interface DdrOptions {
 export const ddrTier: TierRow<DdrOptions> = {
   name: 'ddr',
   title: 'DDR',
-  optionNames: optionNames<DdrOptions>({ ddrBytes: true }),
+  optionNames: ['ddrBytes'] satisfies (keyof DdrOptions)[],
   fieldNames: { 'ddr.capacityBytes': 'ddrBytes' },
   canBeTop: true,
   isHostMemory: true,

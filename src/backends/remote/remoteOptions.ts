@@ -1,7 +1,8 @@
 /** Options of a remote store, and the settings that are made of them. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireFlag, requireOptions, requireText } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { RemoteLinkOptions } from './remoteLink.ts';
 import { parseRemoteUrl, type RemoteUrl } from './remoteUrl.ts';
@@ -43,24 +44,6 @@ export interface RemoteStoreOptions {
   readonly notice?: (line: string) => void;
 }
 
-const remoteStoreOptionsNames: readonly string[] = optionNames<RemoteStoreOptions>({
-  url: true,
-  secretKey: true,
-  layout: true,
-  generation: true,
-  encrypt: true,
-  ca: true,
-  deadlineMs: true,
-  lookupMs: true,
-  connectMs: true,
-  expiryMs: true,
-  writeBytesMax: true,
-  lookupBlocksMax: true,
-  oneConnection: true,
-  computeMs: true,
-  notice: true,
-});
-
 const DEADLINE_MS = 2000;
 const LOOKUP_MS = 50;
 const CONNECT_MS = 2000;
@@ -70,6 +53,27 @@ const LOOKUP_BLOCKS_MAX = 1024;
 const MS_MAX = 2 ** 31 - 1;
 /** Redis takes no value above this. */
 const VALUE_BYTES_MAX = 512 * 1024 * 1024;
+
+const remoteStoreOptionsTable = optionTable(
+  {
+    url: is.name('Write it as redis://host:6379.'),
+    secretKey: is.passed(),
+    layout: is.name('Pass the fingerprint of the layout.'),
+    generation: is.optional(is.integer(0, 2 ** 32 - 1), 0),
+    encrypt: is.optional(is.flag(), true),
+    ca: is.optional(is.name('Pass certificates in PEM.')),
+    deadlineMs: is.optional(is.integer(1, MS_MAX), DEADLINE_MS),
+    lookupMs: is.optional(is.passed()),
+    connectMs: is.optional(is.integer(1, MS_MAX), CONNECT_MS),
+    expiryMs: is.optional(is.integer(1000), EXPIRY_MS),
+    writeBytesMax: is.optional(is.passed()),
+    lookupBlocksMax: is.optional(is.integer(1), LOOKUP_BLOCKS_MAX),
+    oneConnection: is.optional(is.flag()),
+    computeMs: is.optional(is.func()),
+    notice: is.optional(is.func()),
+  } satisfies Kinds<RemoteStoreOptions>,
+  'TKV_CONFIG',
+);
 
 export type RemoteSettings = Readonly<
   Required<
@@ -89,18 +93,13 @@ interface CheckedOptions {
 
 /** @throws TKV_CONFIG with the field at fault */
 export function checkedOptions(shape: PoolShape, options: RemoteStoreOptions): CheckedOptions {
-  requireOptions(options, remoteStoreOptionsNames, 'remote', 'TKV_CONFIG');
-  requireText(options.url, 'remote.url', 'Write it as redis://host:6379.', 'TKV_CONFIG');
+  const read = remoteStoreOptionsTable.read(options, 'remote');
   const url = parseRemoteUrl(options.url);
   const { secretKey, layout } = options;
   if (!(secretKey instanceof Uint8Array) || secretKey.length < 16 || secretKey.length > 32) {
     throw configError('secretKey', 'must be 16 to 32 bytes', 'Pass a Uint8Array of secret random bytes.');
   }
-  requireText(layout, 'remote.layout', 'Pass the fingerprint of the layout.', 'TKV_CONFIG');
-  requireFlag(options.encrypt, 'remote.encrypt', 'TKV_CONFIG');
-  requireFlag(options.oneConnection, 'remote.oneConnection', 'TKV_CONFIG');
   if (options.ca !== undefined) {
-    requireText(options.ca, 'remote.ca', 'Pass certificates in PEM.', 'TKV_CONFIG');
     if (!url.tls)
       throw configError('remote.ca', 'is given for a url without TLS', 'Write rediss://, or leave it out.');
   }
@@ -122,7 +121,7 @@ export function checkedOptions(shape: PoolShape, options: RemoteStoreOptions): C
     identity: {
       secretKey,
       layout,
-      generation: requireInteger('remote.generation', options.generation ?? 0, 0, 2 ** 32 - 1),
+      generation: read.generation,
       encrypt,
     },
     link: { ca: options.ca, connectMs, callMs: deadlineMs, oneConnection: options.oneConnection ?? false },
@@ -130,17 +129,13 @@ export function checkedOptions(shape: PoolShape, options: RemoteStoreOptions): C
       deadlineMs,
       encrypt,
       lookupMs: ms('lookupMs', options.lookupMs ?? LOOKUP_MS),
-      expiryMs: requireInteger('remote.expiryMs', options.expiryMs ?? EXPIRY_MS, 1000),
+      expiryMs: read.expiryMs,
       writeBytesMax: requireInteger(
         'remote.writeBytesMax',
         options.writeBytesMax ?? WRITE_BYTES_MAX,
         largest + RECORD_OVERHEAD_BYTES,
       ),
-      lookupBlocksMax: requireInteger(
-        'remote.lookupBlocksMax',
-        options.lookupBlocksMax ?? LOOKUP_BLOCKS_MAX,
-        1,
-      ),
+      lookupBlocksMax: read.lookupBlocksMax,
       computeMs: options.computeMs ?? (() => undefined),
     },
   };

@@ -5,7 +5,8 @@
 
 import { configError } from '../../runtime/errors.ts';
 import type { WriteBudgetConfig } from '../../runtime/index.ts';
-import { optionNames, requireOptions, requireText } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { RemoteStoreOptions } from './remoteOptions.ts';
 
@@ -27,25 +28,28 @@ export interface RemoteOptions {
   readonly remote?: RemoteConfig | undefined;
 }
 
-const remoteNames = optionNames<RemoteConfig>({
-  bytes: true,
-  writeBudget: true,
-  url: true,
-  encrypt: true,
-  ca: true,
-  deadlineMs: true,
-  lookupMs: true,
-  connectMs: true,
-  expiryMs: true,
-  writeBytesMax: true,
-  lookupBlocksMax: true,
-  oneConnection: true,
-});
+const remoteTable = optionTable(
+  {
+    bytes: is.passed(),
+    writeBudget: is.optional(is.passed()),
+    url: is.name('Write it as redis://host:6379.'),
+    encrypt: is.optional(is.flag()),
+    ca: is.optional(is.passed()),
+    deadlineMs: is.optional(is.passed()),
+    lookupMs: is.optional(is.passed()),
+    connectMs: is.optional(is.passed()),
+    expiryMs: is.optional(is.passed()),
+    writeBytesMax: is.optional(is.passed()),
+    lookupBlocksMax: is.optional(is.passed()),
+    oneConnection: is.optional(is.flag()),
+  } satisfies Kinds<RemoteConfig>,
+  'TKV_CONFIG',
+);
 
 export const remoteTier: TierRow<RemoteOptions> = {
   name: 'remote',
   title: 'Remote',
-  optionNames: optionNames<RemoteOptions>({ remote: true }),
+  optionNames: ['remote'] satisfies (keyof RemoteOptions)[],
   fieldNames: { 'remote.capacityBytes': 'remote.bytes' },
   canBeTop: false,
   isShared: true,
@@ -60,9 +64,7 @@ export const remoteTier: TierRow<RemoteOptions> = {
     options: (bytes, url) => ({ remote: { url, bytes, lookupMs: 10_000, deadlineMs: 30_000 } }),
   },
   check({ remote }) {
-    if (remote === undefined) return;
-    requireOptions(remote, remoteNames, 'remote', 'TKV_CONFIG');
-    requireText(remote.url, 'remote.url', 'Write it as redis://host:6379.', 'TKV_CONFIG');
+    if (remote !== undefined) remoteTable.read(remote, 'remote');
   },
   wish({ remote }) {
     if (remote === undefined) return undefined;

@@ -16,9 +16,7 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { configError, described, TierKVError } from '../../runtime/errors.ts';
-import * as is from '../../runtime/kinds.ts';
-import { checkInputs, oneOf, requireFunction, requireOptions } from '../../runtime/options.ts';
+import { TierKVError } from '../../runtime/errors.ts';
 import { guarded } from '../guarded.ts';
 import { LiveDevice } from './device.ts';
 import { deviceFault, deviceWish, reportOf } from './selfTest.ts';
@@ -32,37 +30,20 @@ import {
   systemSoftwareIcd,
   unpackSoftwareDriver,
 } from './softwareAdapter.ts';
-import { type AdapterSource, type DeviceOptions, deviceOptionsNames } from './types.ts';
+import { type AdapterSource, type DeviceOptions, deviceOptionsTable } from './types.ts';
 
 /** The last choice: choices change the environment for a moment, so they run one after the other. */
 let previousChoice: Promise<unknown> = Promise.resolve();
 
 /** @throws TKV_DEVICE, with what was tried and a remedy, if no adapter works or the forced one does not */
 export async function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
-  checkInputs({ options }, { options: is.optional(is.object()) });
-  checkDeviceOptions(options);
+  deviceOptionsTable.read(options);
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
   previousChoice = choice.then(
     () => {},
     () => {},
   );
   return choice;
-}
-
-/** @throws TKV_CONFIG naming the option at fault */
-function checkDeviceOptions(options: DeviceOptions): void {
-  const { adapter, notice, wait, cacheDir } = requireOptions(
-    options,
-    deviceOptionsNames,
-    'options',
-    'TKV_CONFIG',
-  );
-  if (wait !== undefined) oneOf('wait', wait, ['spin', 'sleep']);
-  if (notice !== undefined) requireFunction(notice, 'notice', 'TKV_CONFIG');
-  for (const [field, value] of Object.entries({ adapter, cacheDir })) {
-    if (value === undefined || typeof value === 'string') continue;
-    throw configError(field, `must be a text, not ${described(value)}`, 'Leave it out for the default.');
-  }
 }
 
 class AdapterChoice {

@@ -13,6 +13,7 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
 import { refused, type StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { AdapterReport } from './types.ts';
 
@@ -90,6 +91,9 @@ export class LiveDevice implements AsyncDisposable {
     instance: GPU | undefined,
     notice: (line: string) => void = () => {},
   ) {
+    is.object().read(device, 'device');
+    is.object().read(adapter, 'adapter');
+    is.func().read(notice, 'notice');
     this.device = device;
     this.adapter = adapter;
     this.#instance = instance;

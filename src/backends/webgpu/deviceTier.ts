@@ -4,7 +4,7 @@
  */
 
 import { configError, described, type TierKVError } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireText } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { LiveDevice } from './device.ts';
@@ -30,7 +30,7 @@ export interface HbmOptions {
 export const hbmTier: TierRow<HbmOptions> = {
   name: 'hbm',
   title: 'HBM',
-  optionNames: optionNames<HbmOptions>({ hbmBytes: true, device: true, adapter: true, wait: true }),
+  optionNames: ['hbmBytes', 'device', 'adapter', 'wait'] satisfies (keyof HbmOptions)[],
   fieldNames: { 'hbm.capacityBytes': 'hbmBytes' },
   canBeTop: true,
   isDevice: true,
@@ -49,8 +49,9 @@ export const hbmTier: TierRow<HbmOptions> = {
     if (device !== undefined && (device === null || !/^(object|function)$/.test(typeof device))) {
       throw noDevice('is', device);
     }
-    if (wait !== undefined) oneOf('wait', wait, ['spin', 'sleep']);
-    if (adapter !== undefined) requireText(adapter, 'adapter', 'Leave it out for the default.', 'TKV_CONFIG');
+    if (wait !== undefined) is.oneOf(['spin', 'sleep']).read(wait, 'wait');
+    if (adapter !== undefined)
+      is.name('Leave it out for the default.').read(adapter, 'adapter', 'TKV_CONFIG');
   },
   wish: ({ hbmBytes }) => (hbmBytes === undefined ? undefined : { field: 'hbmBytes', bytes: hbmBytes }),
   open,

@@ -8,7 +8,7 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, requireOptions } from '../../runtime/options.ts';
+import { checkInputs } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -32,7 +32,7 @@ import {
   type BoxItem,
   type DevicePool,
   type HbmStoreOptions,
-  hbmStoreOptionsNames,
+  hbmStoreOptionsTable,
   type MismatchResult,
   type PatternItem,
   type SlotBuffer,
@@ -90,7 +90,7 @@ export class HbmStore implements DevicePool {
         options: is.optional(is.object()),
       },
     );
-    requireOptions(options, hbmStoreOptionsNames, 'options', 'TKV_CONFIG');
+    hbmStoreOptionsTable.read(options);
     const label = options.label ?? 'tierkv.hbm';
     const staging = stagingSize(live, shape, options);
     const pool = await Slabs.open(live, shape, label, options.slabBytesMax);

@@ -19,7 +19,7 @@ import {
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import { countRuns } from '../../runtime/geometry/runs.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, type OptionTable, optionTable } from '../../runtime/options.ts';
 import type { SealItem, StoreResult, TopTierStore } from '../../runtime/tier/tierStore.ts';
 
 /** Where the adapter comes from: a Vulkan driver and how it was found, or the platform's own backend. */
@@ -59,12 +59,15 @@ export interface DeviceOptions {
   readonly cacheDir?: string;
 }
 
-export const deviceOptionsNames: readonly string[] = optionNames<DeviceOptions>({
-  adapter: true,
-  notice: true,
-  wait: true,
-  cacheDir: true,
-});
+export const deviceOptionsTable: OptionTable<DeviceOptions> = optionTable(
+  {
+    adapter: is.optional(is.text()),
+    notice: is.optional(is.func()),
+    wait: is.optional(is.oneOf(['spin', 'sleep'])),
+    cacheDir: is.optional(is.text()),
+  } satisfies Kinds<DeviceOptions>,
+  'TKV_CONFIG',
+);
 
 /** How bytes on the device are digested: by a kernel, or by the host after a readback. */
 export type Verification = 'kernel' | 'readback';
@@ -92,14 +95,17 @@ export interface HbmStoreOptions {
   readonly label?: string;
 }
 
-export const hbmStoreOptionsNames: readonly string[] = optionNames<HbmStoreOptions>({
-  slabBytesMax: true,
-  stagingBytes: true,
-  stagingBuffers: true,
-  verifyWrites: true,
-  boxPath: true,
-  label: true,
-});
+export const hbmStoreOptionsTable: OptionTable<HbmStoreOptions> = optionTable(
+  {
+    slabBytesMax: is.optional(is.passed()),
+    stagingBytes: is.optional(is.passed()),
+    stagingBuffers: is.optional(is.passed()),
+    verifyWrites: is.optional(is.passed()),
+    boxPath: is.optional(is.passed()),
+    label: is.optional(is.passed()),
+  } satisfies Kinds<HbmStoreOptions>,
+  'TKV_CONFIG',
+);
 
 /** A place in the pool, and the seed of its pattern (src/runtime/pattern.ts). */
 export interface PatternItem extends SealItem {

@@ -4,15 +4,9 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
-import {
-  configError,
-  described,
-  requireInteger,
-  requirePositive,
-  TierKVError,
-} from '../../runtime/errors.ts';
+import { configError, described, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { tierLinks } from '../../runtime/tier/tier.ts';
 import { watchRuntime } from '../metrics/watch.ts';
 import { FollowedLog } from './followedLog.ts';
@@ -40,14 +34,17 @@ export interface DashboardOptions {
   readonly limits?: Readonly<Record<string, number>> | undefined;
 }
 
-const dashboardOptionsNames: readonly string[] = optionNames<DashboardOptions>({
-  base: true,
-  token: true,
-  hosts: true,
-  title: true,
-  everyMs: true,
-  limits: true,
-});
+const dashboardOptionsTable = optionTable(
+  {
+    base: is.optional(is.passed(), ''),
+    token: is.optional(is.passed()),
+    hosts: is.optional(is.passed()),
+    title: is.optional(is.passed()),
+    everyMs: is.optional(is.passed()),
+    limits: is.optional(is.passed()),
+  } satisfies Kinds<DashboardOptions>,
+  'TKV_CONFIG',
+);
 
 /** Ten minutes at a frame a second: some 3 MB. */
 const HISTORY_FRAMES = 600;
@@ -186,12 +183,7 @@ function checked(options: DashboardOptions): DashboardOptions & {
   readonly token: string | undefined;
   readonly hosts: readonly string[];
 } {
-  const {
-    base = '',
-    token,
-    hosts = [],
-    ...rest
-  } = requireOptions(options, dashboardOptionsNames, 'options', 'TKV_CONFIG');
+  const { base, token, hosts = [], ...rest } = dashboardOptionsTable.read(options);
   if (typeof base !== 'string' || !/^(\/[\w.-]+)*$/.test(base)) {
     throw configError(
       'base',
@@ -207,11 +199,12 @@ function checked(options: DashboardOptions): DashboardOptions & {
   }
   checkInputs(rest, { title: is.optional(is.text()), limits: is.optional(is.object()) });
   const links = tierLinks().map(({ name }) => name);
-  requireOptions(rest.limits ?? {}, links, 'limits', 'TKV_CONFIG');
-  for (const [link, bytesPerS] of Object.entries(rest.limits ?? {})) {
-    requirePositive(`limits.${link}`, bytesPerS);
-  }
-  requireArray(hosts, 'hosts', 'Name hosts that browsers may come by.');
+  const limit = is.optional(is.positive());
+  optionTable(Object.fromEntries(links.map((link) => [link, limit])), 'TKV_CONFIG').read(
+    rest.limits ?? {},
+    'limits',
+  );
+  is.array('Name hosts that browsers may come by.').read(hosts, 'hosts');
   for (const host of hosts) checkInputs({ hosts: host }, { hosts: is.name() });
   return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
 }

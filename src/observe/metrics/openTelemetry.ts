@@ -12,7 +12,7 @@
 import type { Attributes, Context, Meter, Tracer } from '@opentelemetry/api';
 import { packageVersion } from '../../packageFiles.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
 import { type MeasuredMetric, type MetricSource, requireWatched } from './metric.ts';
 import { importPeer } from './peer.ts';
@@ -29,11 +29,14 @@ export interface OpenTelemetryOptions {
   readonly attributes?: Attributes | undefined;
 }
 
-const openTelemetryOptionsNames: readonly string[] = optionNames<OpenTelemetryOptions>({
-  meter: true,
-  tracer: true,
-  attributes: true,
-});
+const openTelemetryOptionsTable = optionTable(
+  {
+    meter: is.optional(is.passed()),
+    tracer: is.optional(is.passed()),
+    attributes: is.optional(is.passed()),
+  } satisfies Kinds<OpenTelemetryOptions>,
+  'TKV_CONFIG',
+);
 
 type Api = typeof import('@opentelemetry/api');
 
@@ -61,12 +64,7 @@ export async function openTelemetry(
 ): Promise<() => void> {
   requireWatched(watch, 'watch');
   checkInputs({ options }, { options: is.optional(is.object()) });
-  const { attributes = {}, ...given } = requireOptions(
-    options,
-    openTelemetryOptionsNames,
-    'options',
-    'TKV_CONFIG',
-  );
+  const { attributes = {}, ...given } = openTelemetryOptionsTable.read(options);
   checkInputs({ attributes }, { attributes: is.object() });
   if (given.meter !== undefined && given.meter !== false) {
     checkInputs(given, { meter: is.fields({ createHistogram: is.func() }) });

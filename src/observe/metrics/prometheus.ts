@@ -3,7 +3,7 @@
 import type { Registry } from 'prom-client';
 import { configError, described } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
 import {
   type MeasuredMetric,
@@ -31,11 +31,14 @@ export interface PrometheusOptions {
   readonly names?: 'vllm' | 'tierkv' | undefined;
 }
 
-const prometheusOptionsNames: readonly string[] = optionNames<PrometheusOptions>({
-  labels: true,
-  registry: true,
-  names: true,
-});
+const prometheusOptionsTable = optionTable(
+  {
+    labels: is.optional(is.passed()),
+    registry: is.optional(is.passed()),
+    names: is.optional(is.passed()),
+  } satisfies Kinds<PrometheusOptions>,
+  'TKV_CONFIG',
+);
 
 /** Metrics in Prometheus' text format. */
 export interface PrometheusMetrics {
@@ -60,11 +63,7 @@ export async function prometheus(
   requireWatched(source, 'source');
   checkInputs({ options }, { options: is.optional(is.object()) });
   const { measured } = source;
-  const {
-    labels = {},
-    names = 'vllm',
-    ...given
-  } = requireOptions(options, prometheusOptionsNames, 'options', 'TKV_CONFIG');
+  const { labels = {}, names = 'vllm', ...given } = prometheusOptionsTable.read(options);
   if (names !== 'vllm' && names !== 'tierkv') {
     throw configError('names', `is ${described(names)}`, "Use 'vllm' or 'tierkv'.");
   }

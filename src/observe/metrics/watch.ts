@@ -1,9 +1,9 @@
 /** A runtime that is watched: its measures, ready to be exported and shown. There is one a runtime, however often it is asked for. */
 
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
-import { configError, requireInteger } from '../../runtime/errors.ts';
+import { configError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import type { TierName } from '../../runtime/tier/tier.ts';
 import { CacheMeasures } from './cacheMeasures.ts';
 import { metrics } from './catalogue.ts';
@@ -16,11 +16,15 @@ export interface WatchOptions {
   readonly tenants?: number | undefined;
 }
 
-const watchOptionsNames: readonly string[] = optionNames<WatchOptions>({ tenants: true });
-
-const TENANTS_DEFAULT = 20;
 /** A label of each is a series of each metric in a database: some thousand are its end. */
 const TENANTS_MOST = 1000;
+
+const watchOptionsTable = optionTable(
+  { tenants: is.optional(is.integer(0, TENANTS_MOST)) } satisfies Kinds<WatchOptions>,
+  'TKV_CONFIG',
+);
+
+const TENANTS_DEFAULT = 20;
 
 /** Counts of a runtime that is watched. */
 export class RuntimeWatch implements Watched, MetricSource {
@@ -100,8 +104,7 @@ const watches: WeakMap<KVRuntime, RuntimeWatch> = new WeakMap();
  */
 export function watchRuntime(kv: KVRuntime, options: WatchOptions = {}): RuntimeWatch {
   checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
-  const { tenants } = requireOptions(options, watchOptionsNames, 'options', 'TKV_CONFIG');
-  if (tenants !== undefined) requireInteger('tenants', tenants, 0, TENANTS_MOST);
+  const { tenants } = watchOptionsTable.read(options);
   const known = watches.get(kv);
   if (known === undefined) {
     const watch = new RuntimeWatch(kv, tenants ?? TENANTS_DEFAULT);

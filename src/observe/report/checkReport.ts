@@ -4,190 +4,184 @@
  */
 
 import { described, TierKVError } from '../../runtime/errors.ts';
-import { oneOf, requireArray, requireObject, requireOptions } from '../../runtime/options.ts';
+import type { ValueKind } from '../../runtime/kinds.ts';
+import * as is from '../../runtime/kinds.ts';
+import { optionTable } from '../../runtime/options.ts';
 import { type Report, type ReportSection, unitNames } from './model.ts';
 
-/** Checks a value at a place. @throws TierKVError with the place */
-type Check = (value: unknown, field: string) => void;
+/** Any number, also one that is not finite: a page says so. */
+const number = is.by(requireNumber);
+const numberOrNull = is.orNull(number);
+const cell = { takesNull: true, ...is.by(requireCell) };
+const point = is.by(requirePoint);
 
-function kind(words: string, holds: (value: unknown) => boolean): Check {
-  return (value, field) => {
-    if (holds(value)) return;
-    const problem = `${field} must be ${words}, and it is ${described(value)}`;
-    throw new TierKVError('TKV_INPUT', `${problem}. Pass ${words}.`, { field });
-  };
+function refused(field: string, words: string, value: unknown): TierKVError {
+  const problem = `${field} must be ${words}, and it is ${described(value)}`;
+  return new TierKVError('TKV_INPUT', `${problem}. Pass ${words}.`, { field });
 }
 
-const isNumber = (value: unknown): boolean => typeof value === 'number';
-const isText = (value: unknown): boolean => typeof value === 'string';
-const text = kind('text', isText);
-const number = kind('a number', isNumber);
-const flag = kind('true or false', (value) => typeof value === 'boolean');
-const numberOrNull = kind('a number, or null', (value) => value === null || isNumber(value));
-const cell = kind('text, a number or null', (value) => value === null || isText(value) || isNumber(value));
-const point = kind(
-  'a pair of numbers',
-  (value) => Array.isArray(value) && value.length === 2 && value.every(isNumber),
-);
+function requireNumber(value: number, field: string): number {
+  if (typeof value === 'number') return value;
+  throw refused(field, 'a number', value);
+}
 
-const optional =
-  (check: Check): Check =>
-  (value, field) => {
-    if (value !== undefined) check(value, field);
-  };
+function requireCell(value: unknown, field: string): unknown {
+  if (value === null || typeof value === 'string' || typeof value === 'number') return value;
+  throw refused(field, 'text, a number or null', value);
+}
 
-const list =
-  (check: Check): Check =>
-  (value, field) => {
-    requireArray(value as readonly unknown[], field, 'Pass an array.');
-    for (const [i, each] of (value as readonly unknown[]).entries()) check(each, `${field}[${i}]`);
-  };
+function requirePoint(value: unknown, field: string): unknown {
+  if (Array.isArray(value) && value.length === 2 && value.every((each) => typeof each === 'number'))
+    return value;
+  throw refused(field, 'a pair of numbers', value);
+}
 
-/** An object of these fields and no others. */
-const fields =
-  (checks: Readonly<Record<string, Check>>): Check =>
-  (value, field) => {
-    const names = Object.keys(checks);
-    requireOptions(value as object, names, field, 'TKV_INPUT', names);
-    for (const [name, check] of Object.entries(checks)) {
-      check((value as Readonly<Record<string, unknown>>)[name], `${field}.${name}`);
-    }
-  };
+const texts = is.by((value: object, field: string): object => {
+  is.object().read(value, field);
+  for (const [name, each] of Object.entries(value)) is.text().read(each, `${field}.${name}`);
+  return value;
+});
 
-const named =
-  (names: readonly string[]): Check =>
-  (value, field) => {
-    oneOf(field, value as string, names);
-  };
+const unit = is.oneOf(unitNames);
+const titled = { kind: is.text(), title: is.text(), note: is.optional(is.text()) };
+const axis = optionTable({ title: is.text(), unit, isLog: is.optional(is.flag()) });
 
-const texts: Check = (value, field) => {
-  const names = Object.keys(value ?? {});
-  requireOptions(value as object, names, field, 'TKV_INPUT', names);
-  for (const [name, each] of Object.entries(value as object)) text(each, `${field}.${name}`);
-};
+const tableKind = optionTable({
+  ...titled,
+  columns: is.list(optionTable({ title: is.text(), unit: is.optional(unit) })),
+  rows: is.list(is.list(cell)),
+  chosen: is.optional(number),
+});
 
-const unit: Check = named(unitNames);
-const titled = { kind: text, title: text, note: optional(text) };
-const axis = fields({ title: text, unit, isLog: optional(flag) });
+function requireTable(value: object, field: string): object {
+  const { columns, rows } = tableKind.read(value, field);
+  const odd = rows.findIndex((row) => row.length !== columns.length);
+  if (odd === -1) return value;
+  const problem = `${field}.rows[${odd}] has ${rows[odd].length} cells, and the table has ${columns.length} columns`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Give a cell a column; null for what is not known.`, {
+    field: `${field}.rows[${odd}]`,
+  });
+}
 
-const sectionChecks: { readonly [Kind in ReportSection['kind']]: Check } = {
-  text: fields({ kind: text, title: text, paragraphs: list(text) }),
-  table: (value, field) => {
-    fields({
-      ...titled,
-      columns: list(fields({ title: text, unit: optional(unit) })),
-      rows: list(list(cell)),
-      chosen: optional(number),
-    })(value, field);
-    const { columns, rows } = value as { columns: readonly unknown[]; rows: readonly (readonly unknown[])[] };
-    const odd = rows.findIndex((row) => row.length !== columns.length);
-    if (odd === -1) return;
-    const problem = `${field}.rows[${odd}] has ${rows[odd].length} cells, and the table has ${columns.length} columns`;
-    throw new TierKVError('TKV_INPUT', `${problem}. Give a cell a column; null for what is not known.`, {
-      field: `${field}.rows[${odd}]`,
-    });
-  },
-  lines: fields({ ...titled, x: axis, y: axis, series: list(fields({ name: text, points: list(point) })) }),
-  points: fields({
+const sectionKinds: { readonly [Kind in ReportSection['kind']]: ValueKind<unknown> } = {
+  text: optionTable({ kind: is.text(), title: is.text(), paragraphs: is.list(is.text()) }),
+  table: is.by(requireTable),
+  lines: optionTable({
     ...titled,
     x: axis,
     y: axis,
-    points: list(
-      fields({ x: number, y: number, name: text, group: optional(text), isChosen: optional(flag) }),
+    series: is.list(optionTable({ name: is.text(), points: is.list(point) })),
+  }),
+  points: optionTable({
+    ...titled,
+    x: axis,
+    y: axis,
+    points: is.list(
+      optionTable({
+        x: number,
+        y: number,
+        name: is.text(),
+        group: is.optional(is.text()),
+        isChosen: is.optional(is.flag()),
+      }),
     ),
   }),
-  bars: fields({
+  bars: optionTable({
     ...titled,
     unit,
-    bars: list(
-      fields({
-        name: text,
+    bars: is.list(
+      optionTable({
+        name: is.text(),
         value: number,
-        low: optional(number),
-        high: optional(number),
-        group: optional(text),
-        isChosen: optional(flag),
+        low: is.optional(number),
+        high: is.optional(number),
+        group: is.optional(is.text()),
+        isChosen: is.optional(is.flag()),
       }),
     ),
   }),
-  distributions: fields({
+  distributions: optionTable({
     ...titled,
     unit,
-    series: list(
-      fields({
-        name: text,
-        quantiles: list(number),
+    series: is.list(
+      optionTable({
+        name: is.text(),
+        quantiles: is.list(number),
         count: number,
-        target: optional(fields({ most: number, share: number })),
+        target: is.optional(optionTable({ most: number, share: number })),
       }),
     ),
   }),
-  timeline: fields({
+  timeline: optionTable({
     ...titled,
-    lanes: list(
-      fields({
-        name: text,
+    lanes: is.list(
+      optionTable({
+        name: is.text(),
         unit,
-        isStacked: optional(flag),
-        series: list(fields({ name: text, points: list(point) })),
+        isStacked: is.optional(is.flag()),
+        series: is.list(optionTable({ name: is.text(), points: is.list(point) })),
       }),
     ),
-    events: list(fields({ s: number, what: text, kind: named(['scaling', 'anomaly', 'transfer']) })),
-    requests: list(
-      fields({
-        id: text,
+    events: is.list(
+      optionTable({ s: number, what: is.text(), kind: is.oneOf(['scaling', 'anomaly', 'transfer']) }),
+    ),
+    requests: is.list(
+      optionTable({
+        id: is.text(),
         arrivalS: number,
         joinedS: numberOrNull,
         firstTokenS: numberOrNull,
         endS: numberOrNull,
-        where: text,
+        where: is.text(),
         promptTokens: number,
         outputTokens: number,
-        status: text,
-        note: optional(text),
+        status: is.text(),
+        note: is.optional(is.text()),
       }),
     ),
     requestsInAll: number,
-    parts: optional(list(text)),
-    place: optional(text),
-    of: optional(text),
+    parts: is.optional(is.list(is.text())),
+    place: is.optional(is.text()),
+    of: is.optional(is.text()),
   }),
 };
 
-const section: Check = (value, field) => {
-  requireObject(value as object, field);
-  const { kind: name } = value as { readonly kind?: ReportSection['kind'] };
-  const kinds = Object.keys(sectionChecks) as ReportSection['kind'][];
-  sectionChecks[oneOf(`${field}.kind`, name as ReportSection['kind'], kinds)](value, field);
-};
+const sectionNames = Object.keys(sectionKinds) as ReportSection['kind'][];
+const section = is.by((value: ReportSection, field: string): ReportSection => {
+  is.object().read(value, field);
+  sectionKinds[is.oneOf(sectionNames).read(value.kind, `${field}.kind`)].read(value, field);
+  return value;
+});
 
-const reportCheck = fields({
-  title: text,
-  question: text,
-  answer: text,
-  verdict: named(['yes', 'no', 'open']),
-  figures: list(
-    fields({
-      name: text,
+const reportTable = optionTable({
+  title: is.text(),
+  question: is.text(),
+  answer: is.text(),
+  verdict: is.oneOf(['yes', 'no', 'open']),
+  figures: is.list(
+    optionTable({
+      name: is.text(),
       value: numberOrNull,
       unit,
-      spread: optional(fields({ low: number, high: number, over: text })),
-      target: optional(fields({ most: optional(number), least: optional(number) })),
-      note: optional(text),
+      spread: is.optional(optionTable({ low: number, high: number, over: is.text() })),
+      target: is.optional(optionTable({ most: is.optional(number), least: is.optional(number) })),
+      note: is.optional(is.text()),
     }),
   ),
-  sections: (value, field) => {
-    list(section)(value, field);
-    const timelines = (value as readonly ReportSection[]).filter(({ kind: of }) => of === 'timeline').length;
-    if (timelines < 2) return;
-    throw new TierKVError('TKV_INPUT', `${field} has ${timelines} timelines. Keep one of them.`, { field });
-  },
-  next: list(text),
-  limits: list(text),
-  origin: fields({ command: text, versions: texts, facts: texts }),
-} satisfies { readonly [Name in keyof Report]: Check });
+  sections: is.by(requireSections),
+  next: is.list(is.text()),
+  limits: is.list(is.text()),
+  origin: optionTable({ command: is.text(), versions: texts, facts: texts }),
+});
+
+function requireSections(sections: Report['sections'], field: string): Report['sections'] {
+  is.list(section).read(sections, field);
+  const timelines = sections.filter(({ kind }) => kind === 'timeline').length;
+  if (timelines < 2) return sections;
+  throw new TierKVError('TKV_INPUT', `${field} has ${timelines} timelines. Keep one of them.`, { field });
+}
 
 /** @throws TKV_INPUT, or TKV_CONFIG for a name of a list, with the place of the first fault */
 export function requireReport(report: Report): void {
-  reportCheck(report, 'report');
+  reportTable.read(report, 'report');
 }

@@ -15,7 +15,7 @@ import {
 import { invariant, TierKVError, unknownName } from '../../runtime/errors.ts';
 import type { ValueKind } from '../../runtime/kinds.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
@@ -61,14 +61,14 @@ interface EvaluatorOptions {
 type Failed = { readonly error: EvaluationError };
 type CaseOutcome = { readonly metrics: RawMetrics } | Failed;
 
-const evaluatorOptionNames = optionNames<EvaluatorOptions>({
-  plan: true,
-  limits: true,
-  runner: true,
-  cacheFolder: true,
-  progress: true,
-  say: true,
-});
+const evaluatorOptionTable = optionTable({
+  plan: is.passed(),
+  limits: is.passed(),
+  runner: is.optional(is.passed()),
+  cacheFolder: is.optional(is.passed()),
+  progress: is.optional(is.func()),
+  say: is.optional(is.func()),
+} satisfies Kinds<EvaluatorOptions>);
 const planShape: ValueKind<object> = is.fields({
   suites: is.object(),
   scoring: is.fields({ objectives: is.array() }),
@@ -91,8 +91,14 @@ export class SimulationEvaluator implements Evaluator {
   #ended = 0;
 
   constructor(options: EvaluatorOptions) {
-    requireOptions(options, evaluatorOptionNames);
-    const { plan, limits, runner, cacheFolder, progress = () => {}, say = () => {} } = options;
+    const {
+      plan,
+      limits,
+      runner,
+      cacheFolder,
+      progress = () => {},
+      say = () => {},
+    } = evaluatorOptionTable.read(options);
     checkInputs(
       { plan, limits, runner, cacheFolder, progress, say },
       {
@@ -398,15 +404,15 @@ export interface EvaluateOptions extends Partial<PoolLimits> {
   readonly say?: (line: string) => void;
 }
 
-const evaluateOptionNames = optionNames<EvaluateOptions>({
-  suite: true,
-  cacheFolder: true,
-  signal: true,
-  say: true,
-  workers: true,
-  wallMs: true,
-  heapMiB: true,
-});
+const evaluateOptionTable = optionTable({
+  suite: is.optional(is.oneOf(suiteNames), 'train'),
+  cacheFolder: is.optional(is.name()),
+  signal: is.optional(is.fields({ throwIfAborted: is.func() })),
+  say: is.optional(is.func()),
+  workers: is.optional(is.passed()),
+  wallMs: is.optional(is.passed()),
+  heapMiB: is.optional(is.passed()),
+} satisfies Kinds<EvaluateOptions>);
 
 /** Two minutes and 4 GiB for a simulation, and a thread for each core. */
 function defaultLimits(): PoolLimits {
@@ -425,19 +431,7 @@ export async function evaluate(
   options: EvaluateOptions = {},
 ): Promise<Evaluation> {
   checkInputs({ bundle }, { bundle: is.object() });
-  const {
-    suite = 'train',
-    cacheFolder,
-    signal,
-    say,
-    ...limits
-  } = requireOptions(options, evaluateOptionNames);
-  checkInputs(
-    { cacheFolder, signal, say },
-    { cacheFolder: is.optional(is.name()), signal: is.optional(is.object()), say: is.optional(is.func()) },
-  );
-  if (signal !== undefined) checkInputs({ signal }, { signal: is.fields({ throwIfAborted: is.func() }) });
-  oneOf('suite', suite, suiteNames);
+  const { suite, cacheFolder, signal, say, ...limits } = evaluateOptionTable.read(options);
   if (typeof plan !== 'string') checkInputs({ plan }, { plan: planShape });
   const evaluator = new SimulationEvaluator({
     plan: typeof plan === 'string' ? loadPlan(plan) : plan,

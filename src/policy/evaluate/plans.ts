@@ -9,15 +9,9 @@ import { readText } from '../../io/files/inputs.ts';
 import { anyNames, anyText, fields, knownName, listOf, oneName, readBy } from '../../io/files/schema.ts';
 import { dataFolder } from '../../packageFiles.ts';
 import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
-import {
-  configError,
-  requireFraction,
-  requireInteger,
-  TierKVError,
-  unknownName,
-} from '../../runtime/errors.ts';
+import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, oneOf, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { type DeploymentSpec, knobs, type Path } from '../../sim/description/knobs.ts';
 import { askedBy, fromFields, readWords } from '../../sim/description/readers.ts';
 import { type Deployment, get, isGiven, withValue } from '../../sim/description/settings.ts';
@@ -142,32 +136,24 @@ export interface PlanChanges {
   readonly perturbation?: number;
 }
 
-const planChangesNames: readonly string[] = optionNames<PlanChanges>({
-  latencyModels: true,
-  seeds: true,
-  perturbation: true,
-});
+const planChangesTable = optionTable({
+  latencyModels: is.optional(is.list(is.text())),
+  seeds: is.optional(is.array()),
+  perturbation: is.optional(is.fraction(), 0),
+} satisfies Kinds<PlanChanges>);
 
 /**
  * Loads an evaluation plan: one that comes with tierkv, or a JSON file.
  * @param asked a name of `planNames`, or the path of a JSON file
  */
 export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
-  checkInputs({ asked, changes }, { asked: is.text(), changes: is.optional(is.object()) });
-  requireOptions(changes, planChangesNames, 'changes');
-  checkInputs(changes, {
-    latencyModels: is.optional(is.array()),
-    seeds: is.optional(is.array()),
-    perturbation: is.optional(is.number()),
-  });
-  const { latencyModels = [], seeds = [], perturbation = 0 } = changes;
-  checkInputs({ latencyModels }, { latencyModels: is.list(is.text()) });
+  checkInputs({ asked }, { asked: is.text() });
+  const { latencyModels = [], seeds = [] } = planChangesTable.readFlat(changes, 'changes');
   for (const name of ['latencyModels', 'seeds'] as const) {
     if (changes[name]?.length === 0) throw configError(name, 'is an empty list', 'Name one or more.');
   }
-  for (const name of latencyModels) oneOf('latencyModels', name, latencyBackends);
+  for (const name of latencyModels) is.oneOf(latencyBackends).read(name, 'latencyModels');
   for (const seed of seeds) requireInteger('seeds', seed, 0);
-  requireFraction('perturbation', perturbation);
   if (asked.endsWith('.json')) {
     return expand(changed(readPlan(asked), changes), path.dirname(path.resolve(asked)));
   }

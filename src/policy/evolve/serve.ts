@@ -5,9 +5,9 @@
  */
 
 import { parseJson, withoutMark } from '../../runtime/boundedJson.ts';
-import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
+import { configError, described, TierKVError, unknownName } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { PolicyError } from '../sandbox/program.ts';
 import { bindBundle } from './binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from './bundle/policyBundle.ts';
@@ -259,23 +259,26 @@ function casesOf(value: unknown, known: readonly string[]): readonly unknown[] |
   return value;
 }
 
+const taskLimits = optionTable({ wallMs: is.optional(is.by(requireWall)) }, 'TKV_CONFIG');
+const frozenTable = optionTable(
+  Object.fromEntries(policySlots.map((slot) => [slot, is.optional(is.text())])),
+  'TKV_CONFIG',
+);
+
+function requireWall(wallMs: number, field: string): number {
+  if (typeof wallMs === 'number' && wallMs >= 1 && wallMs <= 86_400_000) return wallMs;
+  throw configError(field, `is ${described(wallMs)}`, 'Give it from 1 to 86400000 ms.');
+}
+
 function wallMsOf(limits: unknown): number | undefined {
   if (limits === undefined) return undefined;
-  requireOptions(limits as object, ['wallMs'], 'params.limits', 'TKV_CONFIG');
-  const { wallMs } = limits as { readonly wallMs?: unknown };
-  if (wallMs === undefined) return undefined;
-  if (typeof wallMs === 'number' && wallMs >= 1 && wallMs <= 86_400_000) return wallMs;
-  throw configError('params.limits.wallMs', `is ${String(wallMs)}`, 'Give it from 1 to 86400000 ms.');
+  return taskLimits.read(limits, 'params.limits').wallMs;
 }
 
 /** The original texts that candidates are compared with. */
 function originalsOf(frozen: unknown): Texts {
   if (frozen === undefined) return {};
-  requireOptions(frozen as object, policySlots, 'params.frozen', 'TKV_CONFIG');
-  for (const [slot, text] of Object.entries(frozen as object)) {
-    if (typeof text === 'string') continue;
-    throw configError(`params.frozen.${slot}`, 'must be a string', 'Give the program that it began as.');
-  }
+  frozenTable.read(frozen, 'params.frozen');
   return frozen as Texts;
 }
 
@@ -308,12 +311,12 @@ export interface ServiceOptions {
   readonly artifactsOf?: (bundle: PolicyBundle, evaluation: Evaluation, suite: SuiteName) => Promise<Texts>;
 }
 
-const serviceOptionNames = optionNames<ServiceOptions>({
-  evaluator: true,
-  base: true,
-  wallMs: true,
-  artifactsOf: true,
-});
+const serviceOptionTable = optionTable({
+  evaluator: is.passed(),
+  base: is.optional(is.passed()),
+  wallMs: is.optional(is.passed()),
+  artifactsOf: is.optional(is.func()),
+} satisfies Kinds<ServiceOptions>);
 
 const WALL_MS = 120_000;
 /** Answers search frameworks that ask for evaluations: what `tierkv evaluate` runs for frameworks. */
@@ -325,7 +328,7 @@ export class EvaluationService {
   #answered = 0;
 
   constructor(options: ServiceOptions) {
-    requireOptions(options, serviceOptionNames);
+    serviceOptionTable.read(options);
     checkInputs({ options }, { options: is.fields({ evaluator: is.fields({ evaluate: is.func() }) }) });
     this.#options = options;
   }

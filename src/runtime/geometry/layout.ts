@@ -162,14 +162,19 @@ export function requirePairedLayout(layout: KVLayout, what: string, field = 'lay
  * Checks that `kvLayout` made the value. @throws TKV_CONFIG for anything else, such as the plain settings of a layout
  */
 export function requireKVLayout(layout: KVLayout, field = 'layout'): KVLayout {
-  checkInputs(
-    { layout, field },
-    { layout: is.fields({ valueDim: is.number(), version: is.number() }), field: is.optional(is.text()) },
-  );
-  is.object().read(layout, field, 'TKV_CONFIG');
+  checkInputs({ field }, { field: is.optional(is.text()) });
+  const remedy = 'Pass what kvLayout({ ... }) gives.';
+  if (typeof layout !== 'object' || layout === null || Array.isArray(layout)) {
+    throw configError(field, `is ${described(layout)}, not a layout`, remedy);
+  }
   const missing = kvLayoutNames.find((name) => layout[name as keyof KVLayout] === undefined);
-  if (missing === undefined) return layout;
-  throw configError(field, `has no ${missing}`, 'Pass what kvLayout({ ... }) gives, not its settings.');
+  if (missing !== undefined)
+    throw configError(field, `has no ${missing}`, `${remedy.slice(0, -1)}, not its settings.`);
+  for (const name of ['valueDim', 'version'] as const) {
+    if (typeof layout[name] === 'number') continue;
+    throw configError(`${field}.${name}`, `is ${described(layout[name])}, not a number`, remedy);
+  }
+  return layout;
 }
 
 const fingerprintFields = [

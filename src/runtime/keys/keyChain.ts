@@ -190,12 +190,15 @@ function badToken(index: number, token: unknown): TierKVError {
 
 export const wordsPerKey = 4;
 
+/** Keys of one list: the gibibyte that a typed array takes everywhere. */
+const keysMost = 2 ** 26;
+
 export class BlockKeys {
   #words: Uint32Array;
   #length = 0;
 
   constructor(capacityKeys: number = 16) {
-    invariant(Number.isSafeInteger(capacityKeys) && capacityKeys >= 1, 'room for at least one key');
+    requireInteger('capacityKeys', capacityKeys, 1, keysMost);
     this.#words = new Uint32Array(capacityKeys * wordsPerKey);
   }
 
@@ -415,8 +418,7 @@ const Tag = {
 } as const;
 
 function readNamespace(namespace: KeyNamespace): KeyNamespace {
-  is.object().read(namespace, 'namespace', 'TKV_CONFIG');
-  return keyNamespace.read(namespace, 'config');
+  return keyNamespace.readFlat(namespace, 'namespace');
 }
 
 /**
@@ -476,6 +478,12 @@ export function elementAt(elements: KeyElements, i: number): number {
 
 /** @throws TKV_INPUT if it is not a list of numbers, judged by its length */
 export function requireElements(elements: KeyElements, field = 'tokens'): void {
+  if (elements instanceof Float32Array) {
+    const problem = `${field} must hold whole token ids, and it is a Float32Array, which rounds ids above 2^24`;
+    throw new TierKVError('TKV_INPUT', `${problem}. Pass a Uint32Array, or an array of token ids.`, {
+      field,
+    });
+  }
   const isList = typeof elements === 'object' && elements !== null;
   if (isList && Number.isSafeInteger(elements.length) && elements.length >= 0) return;
   const problem = `${field} must be a list, and it is ${described(elements)}`;
@@ -539,8 +547,7 @@ export class ExternalKeys implements KeySource {
 
   /** @throws TKV_CONFIG naming `tenant` or `epoch`. */
   constructor(namespace: ExternalNamespace) {
-    is.object().read(namespace, 'namespace', 'TKV_CONFIG');
-    const { tenant, epoch } = externalNamespace.read(namespace, 'config');
+    const { tenant, epoch } = externalNamespace.readFlat(namespace, 'namespace');
     const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv external keys 1');
     const digest = blake2s(encodeTenant(writer, tenant, epoch).finish(), 8);
     for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)] |= digest[i] << ((i & 3) * 8);

@@ -841,7 +841,7 @@ export class KVManager {
     const core = this.#core;
     requireInteger('owner', owner, 0, core.config.owners - 1);
     requireInteger('position', position, 0, core.tiers - 1);
-    if (bytes !== null) requireInteger('quotaBytes', bytes, 0);
+    if (bytes !== null) requireInteger('bytes', bytes, 0);
     requireQuotaFits(core, owner, position, bytes ?? 0);
     this.#now(nowUs, InputOp.QUOTA);
     core.sink?.input(InputOp.QUOTA, nowUs, [owner, position, bytes ?? -1]);

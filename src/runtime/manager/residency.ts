@@ -377,7 +377,7 @@ export function requireQuotaFits(core: Core, owner: number, tier: number, bytes:
   const left = core.capacityBytes[tier] - others;
   if (bytes <= left) return;
   throw configError(
-    'quotaBytes',
+    'bytes',
     `is ${bytes}, and the tier has ${left} bytes left of ${core.capacityBytes[tier]}`,
     `Name at most ${left}, or lower the quota of another owner.`,
   );

@@ -5,6 +5,7 @@
  * happens, in any order; a slow write to disk delays only its own waiters.
  */
 
+import * as is from '../kinds.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import type { JobId, JobRoute, Transfer } from '../tables/jobTable.ts';
 import type { Outcome } from './tier.ts';
@@ -85,6 +86,8 @@ export class JobCarrier {
   #held = false;
 
   constructor(jobs: JobSource, driver: TransferDriver) {
+    is.fields({ nextJob: is.func(), complete: is.func() }).read(jobs, 'jobs');
+    is.fields({ submit: is.func(), onEnd: is.func() }).read(driver, 'driver');
     this.#jobs = jobs;
     this.#driver = driver;
     driver.onEnd((end) => this.complete(end));

@@ -4,7 +4,7 @@
  */
 
 import { type CodeName, codeNames } from '../codes.ts';
-import { configError } from '../errors.ts';
+import { configError, requireInteger } from '../errors.ts';
 import * as is from '../kinds.ts';
 import { checkInputs } from '../options.ts';
 
@@ -69,6 +69,8 @@ const links: string[][] = [];
 
 /** The name of the link that carries blocks from one tier to another, such as `hbmToDdr`. */
 export function linkName(from: Tier, to: Tier): string {
+  requireInteger('from', from, 0, names.length - 1);
+  requireInteger('to', to, 0, names.length - 1);
   const known = links[from]?.[to];
   if (known !== undefined) return known;
   const target = names[to];

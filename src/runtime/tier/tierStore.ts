@@ -19,6 +19,7 @@
 
 import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
+import * as is from '../kinds.ts';
 import type { PoolShape } from '../tables/slotPool.ts';
 import { Outcome, type Tier } from './tier.ts';
 
@@ -108,11 +109,11 @@ export interface TopTierStore extends TierStore {
 }
 
 export function isHostStore(store: TierStore): store is HostTierStore {
-  return 'view' in store;
+  return 'view' in is.object<TierStore>().read(store, 'store');
 }
 
 export function isTopStore(store: TierStore): store is TopTierStore {
-  return 'seal' in store;
+  return 'seal' in is.object<TierStore>().read(store, 'store');
 }
 
 /**

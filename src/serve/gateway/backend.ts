@@ -4,7 +4,7 @@ import http from 'node:http';
 import https from 'node:https';
 import { runningClock } from '../../backends/runningClock.ts';
 import { configError } from '../../runtime/errors.ts';
-import { oneOf } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
 import type { CacheBook } from './blockNews.ts';
 import type { KVEventSubscription } from './events/subscriber.ts';
 import type { ReportRecord, RoutableWhy } from './records.ts';
@@ -102,7 +102,7 @@ export class Backend {
       const remedy = 'Use up to 128 letters of ASCII without spaces.';
       throw configError('backend', `has the name ${JSON.stringify(this.id.slice(0, 128))}`, remedy);
     }
-    this.role = oneOf<BackendRole>(`role of ${this.id}`, role ?? 'monolithic', backendRoles);
+    this.role = is.oneOf<BackendRole>(backendRoles).read(role ?? 'monolithic', `role of ${this.id}`);
     this.apiKey = apiKey;
     if (metrics !== undefined && !(URL.canParse(metrics) && /^https?:$/.test(new URL(metrics).protocol))) {
       throw configError('metrics', `of ${this.id} is "${metrics}"`, 'Write http://host:port/metrics.');

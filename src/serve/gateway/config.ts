@@ -3,7 +3,7 @@
 import type { PolicyBundle } from '../../policy/evolve/bundle/policyBundle.ts';
 import { configError, described, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireFlag, requireOptions } from '../../runtime/options.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../../sim/control/plane.ts';
@@ -28,20 +28,26 @@ export interface GatewayLimits extends AnswerLimits {
   readonly graceMs: number;
 }
 
-const defaultLimits: GatewayLimits = {
-  bodyBytes: 16 * 2 ** 20,
-  headerBytes: 16 * 2 ** 10,
-  requests: 4096,
-  heldBytes: 2 ** 30,
-  uploadMs: 60_000,
-  retries: 3,
-  graceMs: 30_000,
-  headMs: 300_000,
-  idleMs: 120_000,
-  totalMs: 3_600_000,
-  bytes: 256 * 2 ** 20,
-  clientMs: 60_000,
-};
+const DAY_MS = 86_400_000;
+const bound = is.integer(1, 2 ** 40);
+const duration = is.integer(1, DAY_MS);
+const limitsTable = optionTable(
+  {
+    bodyBytes: is.optional(bound, 16 * 2 ** 20),
+    headerBytes: is.optional(bound, 16 * 2 ** 10),
+    requests: is.optional(bound, 4096),
+    heldBytes: is.optional(bound, 2 ** 30),
+    uploadMs: is.optional(duration, 60_000),
+    retries: is.optional(is.integer(0, 2 ** 40), 3),
+    graceMs: is.optional(is.integer(0, DAY_MS), 30_000),
+    headMs: is.optional(duration, 300_000),
+    idleMs: is.optional(duration, 120_000),
+    totalMs: is.optional(duration, 3_600_000),
+    bytes: is.optional(bound, 256 * 2 ** 20),
+    clientMs: is.optional(duration, 60_000),
+  } satisfies Kinds<Partial<GatewayLimits>>,
+  'TKV_CONFIG',
+);
 
 /** Configuration of a `Gateway`: servers, policies, limits and tenants. */
 export interface GatewayConfig {
@@ -105,35 +111,41 @@ export interface GatewayConfig {
   readonly keepParts?: number;
 }
 
-const names = optionNames<GatewayConfig>({
-  backends: true,
-  policy: true,
-  shadows: true,
-  control: true,
-  queue: true,
-  host: true,
-  port: true,
-  operatorHost: true,
-  operatorPort: true,
-  blockTokens: true,
-  maxSequences: true,
-  backendBlocks: true,
-  tokenizer: true,
-  keySecret: true,
-  tenants: true,
-  tenantsApart: true,
-  adminKey: true,
-  sendPriority: true,
-  forwardHeaders: true,
-  pollMs: true,
-  seed: true,
-  limits: true,
-  log: true,
-  trace: true,
-  partBytes: true,
-  noted: true,
-  keepParts: true,
-});
+/** Smallest part of a log: each begins with the plan. */
+const PART_BYTES_LEAST = 2 ** 16;
+
+const gatewayTable = optionTable(
+  {
+    backends: is.passed(),
+    policy: is.optional(is.object()),
+    shadows: is.optional(is.array()),
+    control: is.optional(is.object()),
+    queue: is.optional(is.object()),
+    host: is.optional(is.name()),
+    port: is.optional(is.integer(0, 65_535), 8080),
+    operatorHost: is.optional(is.name()),
+    operatorPort: is.optional(is.integer(0, 65_535), 0),
+    blockTokens: is.optional(is.integer(1, 2 ** 20), 16),
+    maxSequences: is.optional(is.integer(1, 2 ** 30), 256),
+    backendBlocks: is.optional(is.array()),
+    tokenizer: is.optional(is.name()),
+    keySecret: is.optional(is.bytes()),
+    tenants: is.optional(is.map()),
+    tenantsApart: is.optional(is.flag()),
+    adminKey: is.optional(is.name()),
+    sendPriority: is.optional(is.flag()),
+    forwardHeaders: is.optional(is.array()),
+    pollMs: is.optional(is.integer(10, DAY_MS), 500),
+    seed: is.optional(is.bigint()),
+    limits: is.optional(limitsTable),
+    log: is.optional(is.name()),
+    trace: is.optional(is.name()),
+    partBytes: is.optional(is.integer(PART_BYTES_LEAST, 2 ** 50), PART_BYTES_LEAST),
+    noted: is.optional(is.func()),
+    keepParts: is.optional(is.integer(0, 1_000_000), 0),
+  } satisfies Kinds<GatewayConfig>,
+  'TKV_CONFIG',
+);
 
 export interface CheckedGateway {
   readonly config: GatewayConfig;
@@ -143,40 +155,11 @@ export interface CheckedGateway {
   readonly forwardHeaders: ReadonlySet<string>;
 }
 
-const DAY_MS = 86_400_000;
-/** Smallest part of a log: each begins with the plan. */
-const PART_BYTES_LEAST = 2 ** 16;
-
 /** @throws TKV_CONFIG with the field at fault */
 export function checkGateway(config: GatewayConfig): CheckedGateway {
-  requireOptions(config, names, 'config', 'TKV_CONFIG');
-  const limits = { ...defaultLimits, ...config.limits };
-  requireOptions(limits, Object.keys(defaultLimits), 'limits', 'TKV_CONFIG');
-  for (const [name, value] of Object.entries(limits)) {
-    const most = name.endsWith('Ms') ? DAY_MS : 2 ** 40;
-    requireInteger(`limits.${name}`, value, name === 'retries' || name === 'graceMs' ? 0 : 1, most);
-  }
-  checkInputs(config, {
-    backends: is.list(is.fields({ url: is.text() })),
-    policy: is.optional(is.object()),
-    shadows: is.optional(is.array()),
-    control: is.optional(is.object()),
-    queue: is.optional(is.object()),
-    host: is.optional(is.name()),
-    operatorHost: is.optional(is.name()),
-    forwardHeaders: is.optional(is.array()),
-    backendBlocks: is.optional(is.array()),
-    tokenizer: is.optional(is.name()),
-    keySecret: is.optional(is.bytes()),
-    tenants: is.optional(is.map()),
-    adminKey: is.optional(is.name()),
-    seed: is.optional(is.bigint()),
-    log: is.optional(is.name()),
-    trace: is.optional(is.name()),
-    noted: is.optional(is.func()),
-  });
-  requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
-  requireFlag(config.tenantsApart, 'tenantsApart', 'TKV_CONFIG');
+  gatewayTable.read(config, 'config');
+  is.list(is.fields({ url: is.text() })).read(config.backends, 'backends');
+  const limits = limitsTable.read(config.limits ?? {}, 'limits');
   if (config.tenantsApart !== undefined && config.tenants === undefined) {
     throw configError('tenantsApart', 'is given without tenants', 'Give tenants too, or leave it out.');
   }
@@ -186,13 +169,6 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     const remedy = 'Name tenants by up to 128 letters of ASCII without spaces.';
     throw configError('tenants', `has ${described(tenant)}`, remedy);
   }
-  requireInteger('blockTokens', config.blockTokens ?? 16, 1, 2 ** 20);
-  requireInteger('maxSequences', config.maxSequences ?? 256, 1, 2 ** 30);
-  requireInteger('port', config.port ?? 8080, 0, 65_535);
-  requireInteger('operatorPort', config.operatorPort ?? 0, 0, 65_535);
-  requireInteger('pollMs', config.pollMs ?? 500, 10, DAY_MS);
-  requireInteger('partBytes', config.partBytes ?? PART_BYTES_LEAST, PART_BYTES_LEAST, 2 ** 50);
-  requireInteger('keepParts', config.keepParts ?? 0, 0, 1_000_000);
   const { backendBlocks = [65_536] } = config;
   if (backendBlocks.length < 1 || backendBlocks.length > 4) {
     throw configError(

@@ -6,9 +6,9 @@
 import { bindBundle } from '../../policy/evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../../policy/evolve/bundle/policyBundle.ts';
 import { mentions } from '../../policy/sandbox/program.ts';
-import { configError, requireInteger } from '../../runtime/errors.ts';
+import { configError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import type { BoundPolicies } from '../../sim/build/built.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
@@ -40,15 +40,18 @@ export interface GatewayPlan {
   readonly seed: string;
 }
 
-const planNames = optionNames<GatewayPlan>({
-  control: true,
-  queue: true,
-  bundle: true,
-  shadows: true,
-  blockTokens: true,
-  maxSequences: true,
-  seed: true,
-});
+const planTable = optionTable(
+  {
+    control: is.passed(),
+    queue: is.orNull(is.passed()),
+    bundle: is.orNull(is.passed()),
+    shadows: is.passed(),
+    blockTokens: is.integer(1, 2 ** 20),
+    maxSequences: is.integer(1, 2 ** 20),
+    seed: is.passed(),
+  } satisfies Kinds<GatewayPlan>,
+  'TKV_CONFIG',
+);
 
 /** A plan with the policies of its bundles ready to be made. */
 export interface BoundPlan {
@@ -92,13 +95,11 @@ const SHADOWS_MOST = 16;
  * @throws TKV_CONFIG with the field at fault; PolicyError for a program that does not load
  */
 export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
-  requireOptions(plan, planNames, 'plan', 'TKV_CONFIG', ['queue', 'bundle']);
+  planTable.read(plan, 'plan');
   const control = checkControl(plan.control);
   if ((plan.queue === null) !== (control.gateway === null)) {
     throw configError('plan.queue', 'and control.gateway must both be there, or neither', 'Give both.');
   }
-  requireInteger('plan.blockTokens', plan.blockTokens, 1, 2 ** 20);
-  requireInteger('plan.maxSequences', plan.maxSequences, 1, 2 ** 20);
   if (!/^-?\d{1,18}$/.test(plan.seed)) {
     throw configError('plan.seed', `is "${plan.seed}"`, 'Give an integer of at most 18 digits.');
   }

@@ -5,7 +5,7 @@ import { bindBundle } from '../../policy/evolve/binding/bind.ts';
 import type { PolicyBundle, PolicySpec } from '../../policy/evolve/bundle/policyBundle.ts';
 import type { RawMetrics } from '../../policy/evolve/fitness/rawMetrics.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import type { SimulationObserver } from '../../sim/cluster/parts.ts';
 import type { PolicyChoice } from '../../sim/control/policy.ts';
 import { fromFields } from '../../sim/description/readers.ts';
@@ -41,7 +41,10 @@ interface ShadowTrial {
   readonly deployment: string;
 }
 
-const shadowTrialNames: readonly string[] = optionNames<ShadowTrial>({ trace: true, deployment: true });
+const shadowTrialTable = optionTable({
+  trace: is.passed(),
+  deployment: is.passed(),
+} satisfies Kinds<ShadowTrial>);
 
 const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
 
@@ -51,7 +54,7 @@ const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
  */
 export async function compareShadows(log: string, trial: ShadowTrial | undefined): Promise<ShadowReport> {
   checkInputs({ log }, { log: is.name() });
-  if (trial !== undefined) requireOptions(trial, shadowTrialNames, 'trial');
+  if (trial !== undefined) shadowTrialTable.read(trial, 'trial');
   const opened = openLog(log);
   const { plan } = opened.header;
   const counts = new ShadowCounts(plan.shadows.map(({ name }) => name));

@@ -18,7 +18,7 @@ import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { type HandoffAddress, type HandoffReference, offered, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
@@ -41,16 +41,6 @@ export interface HandoffReceiverOptions {
   readonly notice?: (line: string) => void;
 }
 
-const optionsNames = optionNames<HandoffReceiverOptions>({
-  patienceMs: true,
-  deadlineMs: true,
-  connectMs: true,
-  roomMs: true,
-  windowBytes: true,
-  atOnce: true,
-  notice: true,
-});
-
 const PATIENCE_MS = 5000;
 const DEADLINE_MS = 120_000;
 const CONNECT_MS = 2000;
@@ -58,6 +48,20 @@ const ROOM_MS = 1000;
 const WINDOW_BYTES = 4 * 1024 * 1024;
 const AT_ONCE = 32;
 const MS_MAX = 2 ** 31 - 1;
+
+const optionsTable = optionTable(
+  {
+    patienceMs: is.optional(is.integer(1, MS_MAX), PATIENCE_MS),
+    deadlineMs: is.optional(is.integer(1, MS_MAX), DEADLINE_MS),
+    connectMs: is.optional(is.integer(1, MS_MAX), CONNECT_MS),
+    roomMs: is.optional(is.integer(1, MS_MAX), ROOM_MS),
+    windowBytes: is.optional(is.passed()),
+    atOnce: is.optional(is.integer(1), AT_ONCE),
+    notice: is.optional(is.func()),
+  } satisfies Kinds<HandoffReceiverOptions>,
+  'TKV_CONFIG',
+);
+
 /** Hand-offs that `recent` remembers. */
 const RECENT = 1024;
 
@@ -120,9 +124,8 @@ export class HandoffReceiver implements AsyncDisposable {
 
   /** @throws TKV_CONFIG for an option that is wrong, and for a runtime without DDR and without a shared tier */
   constructor(kv: KVRuntime, options: HandoffReceiverOptions = {}) {
-    checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
-    requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
-    if (options.notice !== undefined) requireFunction(options.notice, 'notice', 'TKV_CONFIG');
+    is.fields({ begin: is.func() }).read(kv, 'kv');
+    const { notice, windowBytes, ...read } = optionsTable.read(options);
     const port = kv.blockPort();
     if (!port.canLand && !port.hasShared) {
       throw configError(
@@ -131,26 +134,17 @@ export class HandoffReceiver implements AsyncDisposable {
         'Give the runtime some.',
       );
     }
-    const ms = (name: keyof HandoffReceiverOptions, otherwise: number): number =>
-      requireInteger(name, (options[name] as number | undefined) ?? otherwise, 1, MS_MAX);
+    const windowDefault = Math.max(WINDOW_BYTES, port.unitBytesMax);
     this.#limits = {
-      patienceMs: ms('patienceMs', PATIENCE_MS),
-      deadlineMs: ms('deadlineMs', DEADLINE_MS),
-      connectMs: ms('connectMs', CONNECT_MS),
-      roomMs: ms('roomMs', ROOM_MS),
-      windowBytes: requireInteger(
-        'windowBytes',
-        options.windowBytes ?? Math.max(WINDOW_BYTES, port.unitBytesMax),
-        port.unitBytesMax,
-      ),
-      atOnce: requireInteger('atOnce', options.atOnce ?? AT_ONCE, 1),
+      ...read,
+      windowBytes: requireInteger('windowBytes', windowBytes ?? windowDefault, port.unitBytesMax),
     };
     port.closing.addEventListener('abort', () => void this.close(), { once: true });
     this.#port = port;
     this.#references = new References(port);
     this.#codec = port.codec(true);
     this.#wire = wireIdentity(port, port.unitBytesMax + RECORD_OVERHEAD_BYTES);
-    this.#notice = guarded(options.notice);
+    this.#notice = guarded(notice);
     this.#counts = Object.fromEntries(handoffOutcomes.map((outcome) => [outcome, 0])) as Record<
       HandoffOutcome,
       number

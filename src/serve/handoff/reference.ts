@@ -17,15 +17,10 @@
  */
 
 import { randomBytes, timingSafeEqual } from 'node:crypto';
-import {
-  type BlockPort,
-  type PromptOptions,
-  type PromptUnits,
-  promptOptionsNames,
-} from '../../embed/blockPort.ts';
-import { described, inputError } from '../../runtime/errors.ts';
+import type { BlockPort, PromptOptions, PromptUnits } from '../../embed/blockPort.ts';
 import { blake2s } from '../../runtime/keys/blake2s.ts';
-import { requireOptions } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
+import { optionTable } from '../../runtime/options.ts';
 
 export const REFERENCE_BYTES = 74;
 const VERSION = 1;
@@ -128,17 +123,17 @@ export function layoutMark(layout: string): Uint8Array {
   return blake2s(new TextEncoder().encode(layout), 16);
 }
 
-const callNames = [...promptOptionsNames, 'signal'];
+const callTable = optionTable({
+  tenant: is.passed<PromptOptions['tenant']>(),
+  extras: is.optional(is.passed<NonNullable<PromptOptions['extras']>>()),
+  signal: is.optional(is.signal()),
+});
 
 /** The options of a call for one prompt. @throws TKV_INPUT for an unknown name, and for what is not a signal */
 export function offered(options: PromptOptions & { readonly signal?: AbortSignal }): {
   readonly signal: AbortSignal | undefined;
   readonly who: PromptOptions;
 } {
-  const { signal, tenant, extras } = requireOptions(options, callNames);
-  if (signal === undefined || signal instanceof AbortSignal) return { signal, who: { tenant, extras } };
-  throw inputError(
-    'signal',
-    `must be an AbortSignal, and it is ${described(signal)}. Pass the signal of an AbortController.`,
-  );
+  const { signal, tenant, extras } = callTable.read(options);
+  return { signal, who: { tenant, extras } };
 }

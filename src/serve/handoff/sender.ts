@@ -22,14 +22,7 @@ import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
 import * as is from '../../runtime/kinds.ts';
-import {
-  checkInputs,
-  optionNames,
-  requireFlag,
-  requireFunction,
-  requireOptions,
-  requireText,
-} from '../../runtime/options.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import { HandoffClaim } from './claim.ts';
 import { type HandoffOffer, Offer } from './offer.ts';
 import { type HandoffAddress, offered, REFERENCE_BYTES, References } from './reference.ts';
@@ -58,21 +51,28 @@ export interface HandoffSenderOptions {
   readonly notice?: (line: string) => void;
 }
 
-const optionsNames = optionNames<HandoffSenderOptions>({
-  listen: true,
-  leaseMs: true,
-  heldBytesMax: true,
-  encrypt: true,
-  notice: true,
-});
-const listenNames = optionNames<NonNullable<HandoffSenderOptions['listen']>>({
-  host: true,
-  port: true,
-  advertise: true,
-});
-
 const LEASE_MS = 30_000;
 const HELD_BYTES_MAX = 256 * 1024 * 1024;
+
+const listenTable = optionTable(
+  {
+    host: is.optional(is.name('Leave it out for the default.')),
+    port: is.optional(is.integer(0, 65_535)),
+    advertise: is.optional(is.name('Leave it out for the default.')),
+  } satisfies Kinds<NonNullable<HandoffSenderOptions['listen']>>,
+  'TKV_CONFIG',
+);
+const optionsTable = optionTable(
+  {
+    listen: is.optional(listenTable),
+    leaseMs: is.optional(is.integer(1, 2 ** 31 - 1), LEASE_MS),
+    heldBytesMax: is.optional(is.passed()),
+    encrypt: is.optional(is.flag(), true),
+    notice: is.optional(is.func()),
+  } satisfies Kinds<HandoffSenderOptions>,
+  'TKV_CONFIG',
+);
+
 const GREETING_MS = 5000;
 /** Milliseconds between two signs of life while a claim is open. */
 const ALIVE_MS = 1000;
@@ -81,6 +81,8 @@ const PEERS_MAX = 256;
 const STRANGERS_MAX = 256;
 /** Credits of one claim that are believed: a claim that names more gets these. */
 const CREDITS_MAX = 1024;
+
+type Checked = ReturnType<typeof optionsTable.read>;
 
 /** Offers by how they ended. */
 interface SenderCounts {
@@ -133,18 +135,18 @@ export class HandoffSender implements AsyncDisposable {
     bytes: 0,
   };
 
-  private constructor(port: BlockPort, options: HandoffSenderOptions) {
+  private constructor(port: BlockPort, { leaseMs, encrypt, heldBytesMax, notice }: Checked) {
     this.#port = port;
     this.#references = new References(port);
-    this.#codec = port.codec(options.encrypt ?? true);
+    this.#codec = port.codec(encrypt);
     this.#wire = wireIdentity(port, port.unitBytesMax + RECORD_OVERHEAD_BYTES);
-    this.#leaseMs = requireInteger('leaseMs', options.leaseMs ?? LEASE_MS, 1, 2 ** 31 - 1);
+    this.#leaseMs = leaseMs;
     this.#heldBytesMax = requireInteger(
       'heldBytesMax',
-      options.heldBytesMax ?? Math.max(HELD_BYTES_MAX, port.unitBytesMax),
+      heldBytesMax ?? Math.max(HELD_BYTES_MAX, port.unitBytesMax),
       port.unitBytesMax,
     );
-    this.#notice = guarded(options.notice);
+    this.#notice = guarded(notice);
     port.closing.addEventListener('abort', () => void this.close(), { once: true });
     this.#stopNews = port.onNews(() => this.#look());
   }
@@ -154,11 +156,9 @@ export class HandoffSender implements AsyncDisposable {
    * neither an address nor a shared tier
    */
   static async open(kv: KVRuntime, options: HandoffSenderOptions = {}): Promise<HandoffSender> {
-    checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
-    requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
-    const { listen, notice } = options;
-    requireFlag(options.encrypt, 'encrypt', 'TKV_CONFIG');
-    if (notice !== undefined) requireFunction(notice, 'notice', 'TKV_CONFIG');
+    is.fields({ begin: is.func() }).read(kv, 'kv');
+    const read = optionsTable.read(options);
+    const { listen } = read;
     const port = kv.blockPort();
     if (listen === undefined && !port.hasShared) {
       throw configError(
@@ -167,15 +167,7 @@ export class HandoffSender implements AsyncDisposable {
         'Say where to listen, or give the runtime `remote`.',
       );
     }
-    if (listen !== undefined) {
-      requireOptions(listen, listenNames, 'listen', 'TKV_CONFIG');
-      for (const name of ['host', 'advertise'] as const) {
-        if (listen[name] !== undefined)
-          requireText(listen[name], `listen.${name}`, 'Leave it out for the default.', 'TKV_CONFIG');
-      }
-      requireInteger('listen.port', listen.port ?? 0, 0, 65_535);
-    }
-    const sender = new HandoffSender(port, options);
+    const sender = new HandoffSender(port, read);
     if (listen !== undefined) {
       try {
         await sender.#listen(listen);

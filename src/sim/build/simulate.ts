@@ -7,7 +7,7 @@ import { plainOrderNames } from '../../runtime/batching/config.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, requireOptions } from '../../runtime/options.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { Conservation } from '../cluster/core.ts';
 import { admissionPolicies } from '../control/admission.ts';
 import { routingPolicies } from '../control/routing/routing.ts';
@@ -60,16 +60,19 @@ export interface SimulateOptions {
   readonly detail?: boolean;
 }
 
+const simulateOptions = optionTable({
+  files: is.optional(is.object(), {}),
+  detail: is.optional(is.flag(), false),
+} satisfies Kinds<SimulateOptions>);
+
 /**
  * Simulates a deployment under its workload, on virtual time: the same description gives the same result.
  * @throws {TierKVError} TKV_CONFIG with the field at fault; TKV_CAPACITY where no request has room
  */
 export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): SimulationResult {
-  checkInputs({ spec, options }, { spec: is.object(), options: is.optional(is.object()) });
-  requireOptions(options, ['files', 'detail']);
-  checkInputs(options, { files: is.optional(is.object()), detail: is.optional(is.flag()) });
-  for (const text of Object.values(options.files ?? {})) checkInputs({ files: text }, { files: is.text() });
-  const { files = {}, detail = false } = options;
+  is.object().read(spec, 'spec');
+  const { files, detail } = simulateOptions.read(options);
+  for (const text of Object.values(files)) is.text().read(text, 'files');
   // names in a deployment file are looked up as absolute paths
   const whole = Object.entries(files).map(([name, text]) => [path.resolve(name), text] as const);
   return withGivenFiles({ ...files, ...Object.fromEntries(whole) }, () => run(spec, detail));

@@ -13,7 +13,7 @@
  */
 
 import { configError, requireFinite, requirePositive } from '../../runtime/errors.ts';
-import { oneOf } from '../../runtime/options.ts';
+import * as is from '../../runtime/kinds.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { Instance } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
@@ -362,7 +362,7 @@ function checkHandoffConfig(config: HandoffConfig): Required<HandoffConfig> {
   const { pipelined = false, missingOnly = false } = config;
   requirePositive('handoff.bandwidthBytesPerS', bandwidthBytesPerS);
   requireFinite('handoff.baseLatencyUs', baseLatencyUs);
-  oneOf('handoff.granularity', granularity, handoffGranularities);
+  is.oneOf(handoffGranularities).read(granularity, 'handoff.granularity');
   if (pipelined && granularity === 'request') {
     const problem = 'has nothing to send before the prompt is done with granularity request';
     throw configError('handoff.pipelined', problem, 'Use chunk, block or stream.');

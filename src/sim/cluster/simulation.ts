@@ -9,7 +9,7 @@
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
 import type { EngineStep } from '../instance/engine.ts';
@@ -57,7 +57,10 @@ export interface ForkOptions {
   readonly forced?: ForcedDecisions;
 }
 
-const forkOptionsNames: readonly string[] = optionNames<ForkOptions>({ observer: true, forced: true });
+const forkOptionsTable = optionTable({
+  observer: is.optional(is.passed()),
+  forced: is.optional(is.passed()),
+} satisfies Kinds<ForkOptions>);
 
 /** A simulation that runs step by step, and can be forked. */
 export class Simulation implements InstanceHost {
@@ -111,7 +114,7 @@ export class Simulation implements InstanceHost {
       { snapshot, options },
       { snapshot: is.fields({ parts: is.func() }), options: is.optional(is.object()) },
     );
-    requireOptions(options, forkOptionsNames, 'options');
+    forkOptionsTable.read(options);
     return Simulation.#goOn({ ...snapshot.parts(), ...options }, snapshot.own, false);
   }
 

@@ -5,7 +5,7 @@
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { HandoffConfig } from '../cluster/handoffs.ts';
 import {
   type ForcedDecisions,
@@ -42,20 +42,29 @@ export interface PoolConfig {
   readonly limits: InstanceLimits;
 }
 
-const poolNames = optionNames<PoolConfig>({
-  configId: true,
-  role: true,
-  model: true,
-  replicas: true,
-  engine: true,
-  latency: true,
-  limits: true,
-});
-const limitNames = optionNames<InstanceLimits>({
-  maxModelTokens: true,
-  maxSequences: true,
-  preemption: true,
-});
+/** Most instances of one simulation: their numbers order events. */
+const INSTANCES_MAX = 1024;
+
+const poolTable = optionTable(
+  {
+    configId: is.passed(),
+    role: is.passed(),
+    model: is.passed(),
+    replicas: is.passed(),
+    engine: is.passed(),
+    latency: is.passed(),
+    limits: is.passed(),
+  } satisfies Kinds<PoolConfig>,
+  'TKV_CONFIG',
+);
+const limitTable = optionTable(
+  {
+    maxModelTokens: is.passed(),
+    maxSequences: is.passed(),
+    preemption: is.passed(),
+  } satisfies Kinds<InstanceLimits>,
+  'TKV_CONFIG',
+);
 
 /** The pools of instances that a simulation has. */
 export interface Fleet {
@@ -70,20 +79,17 @@ export type MakeEngine = (
   shared: InstanceShare | null,
 ) => InstanceEngine;
 
-/** Most instances of one simulation: their numbers order events. */
-const INSTANCES_MAX = 1024;
+const fleetTable = optionTable({ pools: is.array() } satisfies Kinds<Fleet>, 'TKV_CONFIG');
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 function checkDeployment(deployment: Fleet): Fleet {
-  checkInputs({ deployment }, { deployment: is.fields({ pools: is.array() }) });
-  requireOptions(deployment, optionNames<Fleet>({ pools: true }), 'deployment', 'TKV_CONFIG');
-  const { pools } = deployment;
+  const { pools } = fleetTable.read(deployment, 'deployment');
   if (pools.length === 0)
     throw configError('pools', 'must not be empty', 'Name a pool with one replica or more.');
   let instances = 0;
   for (const pool of pools) {
-    const { replicas, configId, engine, limits } = requireOptions(pool, poolNames, 'pool', 'TKV_CONFIG');
-    requireOptions(limits, limitNames, `${configId}.limits`, 'TKV_CONFIG');
+    const { replicas, configId, engine, limits } = poolTable.read(pool, 'pool');
+    limitTable.read(limits, `${configId}.limits`);
     instances += requireInteger(`${configId}.replicas`, replicas, 0, INSTANCES_MAX);
     if (!isSameShare(engine.shared, pools[0].engine.shared)) {
       const remedy = 'Give all pools the same one, or none.';
@@ -127,50 +133,65 @@ export interface SimulationSetup {
   readonly makeEngine?: MakeEngine;
 }
 
-const simulationSetupNames: readonly string[] = optionNames<SimulationSetup>({
-  deployment: true,
-  workload: true,
-  key: true,
-  control: true,
-  options: true,
-  observer: true,
-  scaling: true,
-  skipsKeys: true,
-  forced: true,
-  makeEngine: true,
-});
+const simulationSetupTable = optionTable(
+  {
+    deployment: is.passed(),
+    workload: is.passed(),
+    key: is.optional(is.passed()),
+    control: is.passed(),
+    options: is.passed(),
+    observer: is.optional(is.passed()),
+    scaling: is.optional(is.passed()),
+    skipsKeys: is.optional(is.flag()),
+    forced: is.optional(is.passed()),
+    makeEngine: is.optional(is.passed()),
+  } satisfies Kinds<SimulationSetup>,
+  'TKV_CONFIG',
+);
 
-const simulationNames = optionNames<SimulationOptions>({
-  horizonUs: true,
-  admissionLatencyUs: true,
-  routingLatencyUs: true,
-  lastTokenInContext: true,
-  handoff: true,
-  gateway: true,
-});
-const handoffNames = optionNames<HandoffConfig>({
-  baseLatencyUs: true,
-  bandwidthBytesPerS: true,
-  granularity: true,
-  pipelined: true,
-  missingOnly: true,
-});
-const gatewayNames = optionNames<GatewayTiming>({ tickUs: true, ttlUs: true });
-const scalingNames = optionNames<ScalingSetup>({
-  configId: true,
-  scaler: true,
-  replicas: true,
-  capacityTokens: true,
-  targets: true,
-});
+const simulationTable = optionTable(
+  {
+    horizonUs: is.passed(),
+    admissionLatencyUs: is.passed(),
+    routingLatencyUs: is.passed(),
+    lastTokenInContext: is.flag(),
+    handoff: is.passed(),
+    gateway: is.optional(is.passed()),
+  } satisfies Kinds<SimulationOptions>,
+  'TKV_CONFIG',
+);
+const handoffTable = optionTable(
+  {
+    baseLatencyUs: is.passed(),
+    bandwidthBytesPerS: is.passed(),
+    granularity: is.optional(is.passed()),
+    pipelined: is.optional(is.flag()),
+    missingOnly: is.optional(is.flag()),
+  } satisfies Kinds<HandoffConfig>,
+  'TKV_CONFIG',
+);
+const gatewayTable = optionTable(
+  { tickUs: is.passed(), ttlUs: is.passed() } satisfies Kinds<GatewayTiming>,
+  'TKV_CONFIG',
+);
+const scalingTable = optionTable(
+  {
+    configId: is.passed(),
+    scaler: is.passed(),
+    replicas: is.passed(),
+    capacityTokens: is.passed(),
+    targets: is.optional(is.passed()),
+  } satisfies Kinds<ScalingSetup>,
+  'TKV_CONFIG',
+);
 
 /** @throws TKV_CONFIG for a name that a setup does not have, with the nearest one */
 function checkSetup(setup: SimulationSetup): void {
-  requireOptions(setup, simulationSetupNames, 'setup', 'TKV_CONFIG');
-  const { handoff, gateway } = requireOptions(setup.options, simulationNames, 'options', 'TKV_CONFIG');
-  requireOptions(handoff, handoffNames, 'handoff', 'TKV_CONFIG');
-  if (gateway !== undefined) requireOptions(gateway, gatewayNames, 'gateway', 'TKV_CONFIG');
-  for (const one of setup.scaling ?? []) requireOptions(one, scalingNames, 'scaling', 'TKV_CONFIG');
+  simulationSetupTable.read(setup, 'setup');
+  const { handoff, gateway } = simulationTable.read(setup.options);
+  handoffTable.read(handoff, 'handoff');
+  if (gateway !== undefined) gatewayTable.read(gateway, 'gateway');
+  for (const one of setup.scaling ?? []) scalingTable.read(one, 'scaling');
 }
 
 /** Whether only a preemption could look a block up. */
@@ -191,7 +212,7 @@ export function newSimulation(setup: SimulationSetup): Simulation {
  * @throws TKV_MISMATCH for a snapshot of another version or key
  */
 export function resumeSimulation(setup: SimulationSetup, snapshot: SnapshotData): Simulation {
-  requireOptions(setup, simulationSetupNames, 'setup');
+  simulationSetupTable.read(setup, 'setup');
   return Simulation.resume(partsOf({ ...setup, skipsKeys: false }), snapshot);
 }
 

@@ -5,7 +5,7 @@
 
 import { TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { horizonFromInt64 } from '../kernel/clock.ts';
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
@@ -35,7 +35,7 @@ interface ParseOptions {
   readonly readFile?: (path: string) => string;
 }
 
-const parseOptionsNames: readonly string[] = optionNames<ParseOptions>({ readFile: true });
+const parseOptionsTable = optionTable({ readFile: is.optional(is.func()) } satisfies Kinds<ParseOptions>);
 
 const MAX_COHORT_POPULATION = 100_000;
 
@@ -218,7 +218,7 @@ export function parseWorkloadSpec(text: string, file: string, options: ParseOpti
     { text, file, options },
     { text: is.text(), file: is.name(), options: is.optional(is.object()) },
   );
-  requireOptions(options, parseOptionsNames, 'options');
+  parseOptionsTable.read(options);
   return readWorkloadSpec(readYaml(text, file), file, options);
 }
 

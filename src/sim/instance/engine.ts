@@ -6,13 +6,7 @@
 
 import type { SchedulerConfig } from '../../runtime/batching/config.ts';
 import type { SchedulerCounters } from '../../runtime/batching/core.ts';
-import {
-  configError,
-  invariant,
-  requireFinite,
-  requireInteger,
-  requirePositive,
-} from '../../runtime/errors.ts';
+import { configError, invariant, requireInteger, requirePositive } from '../../runtime/errors.ts';
 import {
   type EvictionChoice,
   type KVManager,
@@ -22,7 +16,7 @@ import {
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobPriority } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
@@ -253,44 +247,45 @@ const LANDING_BLOCKS_MAX = 1024;
 /** Most blocks of all tiers: the manager holds some 60 bytes for each. */
 const BLOCKS_MAX = 2 ** 24;
 
-const engineNames = optionNames<EngineConfig>({
-  blockTokens: true,
-  blockBytes: true,
-  topBlocks: true,
-  lowerTiers: true,
-  loads: true,
-  shared: true,
-  ranks: true,
-  computeUsPerToken: true,
-  computeUsPerTokenSquared: true,
-  eviction: true,
-  offloadThreshold: true,
-  offload: true,
-  lowerCopy: true,
-  scheduler: true,
-  manager: true,
-  side: true,
-  adapters: true,
-});
+const engineTable = optionTable(
+  {
+    blockTokens: is.integer(1, 2 ** 20),
+    blockBytes: is.integer(1),
+    topBlocks: is.integer(1, BLOCKS_MAX),
+    lowerTiers: is.passed(),
+    loads: is.passed(),
+    shared: is.optional(is.passed()),
+    ranks: is.optional(is.passed()),
+    computeUsPerToken: is.passed(),
+    computeUsPerTokenSquared: is.optional(is.finite(), 0),
+    eviction: is.passed(),
+    offloadThreshold: is.passed(),
+    offload: is.optional(is.passed()),
+    lowerCopy: is.passed(),
+    scheduler: is.passed(),
+    manager: is.optional(is.passed()),
+    side: is.optional(is.passed()),
+    adapters: is.optional(is.passed()),
+  } satisfies Kinds<EngineConfig>,
+  'TKV_CONFIG',
+);
 
-const deferredNames = optionNames<LoadTiming & { kind: 'deferred' }>({
-  kind: true,
-  links: true,
-  prefetch: true,
-});
-const billedNames = optionNames<LoadTiming & { kind: 'billed' }>({
-  kind: true,
-  baseUs: true,
-  usPerBlock: true,
-});
+const billedTable = optionTable(
+  { kind: is.passed(), baseUs: is.finite(), usPerBlock: is.finite() } satisfies Kinds<
+    LoadTiming & { kind: 'billed' }
+  >,
+  'TKV_CONFIG',
+);
+const deferredTable = optionTable(
+  { kind: is.passed(), links: is.passed(), prefetch: is.passed() } satisfies Kinds<
+    LoadTiming & { kind: 'deferred' }
+  >,
+  'TKV_CONFIG',
+);
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkEngineConfig(config: EngineConfig): EngineConfig {
-  requireOptions(config, engineNames, 'engine', 'TKV_CONFIG');
-  requireInteger('blockTokens', config.blockTokens, 1, 2 ** 20);
-  requireInteger('blockBytes', config.blockBytes, 1);
-  requireInteger('topBlocks', config.topBlocks, 1, BLOCKS_MAX);
-  requireFinite('computeUsPerTokenSquared', config.computeUsPerTokenSquared ?? 0);
+  engineTable.readFlat(config, 'engine');
   let blocks = config.topBlocks;
   for (const { tier, blocks: size } of config.lowerTiers) {
     blocks += requireInteger(`${tier}.blocks`, size, 1, BLOCKS_MAX);
@@ -303,19 +298,16 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
     throw configError('blockBytes', `is ${config.blockBytes}, too large for ${blocks} blocks`, 'Lower it.');
   }
   if (config.adapters !== undefined) checkAdapters(config.adapters);
-  const { kind } = config.loads;
-  requireOptions(config.loads, kind === 'billed' ? billedNames : deferredNames, 'loads', 'TKV_CONFIG');
-  if (config.loads.kind === 'billed') {
-    requireFinite('loads.baseUs', config.loads.baseUs);
-    requireFinite('loads.usPerBlock', config.loads.usPerBlock);
-  } else {
+  if (config.loads.kind === 'billed') billedTable.read(config.loads, 'loads');
+  else {
+    deferredTable.read(config.loads, 'loads');
     for (const [name, link] of Object.entries(config.loads.links)) {
       requirePositive(`loads.links.${name}.bandwidthBytesPerS`, link.bandwidthBytesPerS);
     }
   }
   if (config.shared !== undefined) {
     checkSharedServer(config.shared, config.blockBytes * (config.ranks ?? 1));
-    if (kind === 'billed' || config.lowerTiers.length === 0) {
+    if (config.loads.kind === 'billed' || config.lowerTiers.length === 0) {
       const remedy = 'Give it a place behind the other tiers, and loads that requests wait for.';
       throw configError('shared', 'needs a tier of its own and deferred loads', remedy);
     }

@@ -3,15 +3,9 @@
  * link profile.
  */
 
-import {
-  configError,
-  inputError,
-  requireInteger,
-  requirePositive,
-  TierKVError,
-} from '../../runtime/errors.ts';
+import { configError, inputError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { tierLinks } from '../../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfile, LinkProfiles } from '../links/modeledDriver.ts';
@@ -70,13 +64,13 @@ interface BlockCountOptions {
   readonly adapterBytes: number;
 }
 
-const blockCountOptionsNames: readonly string[] = optionNames<BlockCountOptions>({
-  tp: true,
-  dp: true,
-  blockTokens: true,
-  memoryUtilization: true,
-  adapterBytes: true,
-});
+const blockCountOptionsTable = optionTable({
+  tp: is.passed(),
+  dp: is.integer(1),
+  blockTokens: is.integer(1),
+  memoryUtilization: is.positive(),
+  adapterBytes: is.passed(),
+} satisfies Kinds<BlockCountOptions>);
 
 /**
  * KV blocks of one engine (of all its ranks, for a mixture-of-experts model).
@@ -96,12 +90,9 @@ export function automaticBlockCount(
       options: is.fields({ tp: is.number(), dp: is.number() }),
     },
   );
-  requireOptions(options, blockCountOptionsNames, 'options');
-  const { tp, dp, blockTokens, memoryUtilization, adapterBytes } = options;
+  const { tp, dp, blockTokens, memoryUtilization, adapterBytes } = blockCountOptionsTable.read(options);
   requireInteger('tp', tp, 1);
-  requireInteger('dp', dp, 1);
-  requireInteger('blockTokens', blockTokens, 1);
-  if (requirePositive('memoryUtilization', memoryUtilization) > 1) {
+  if (memoryUtilization > 1) {
     throw configError('memoryUtilization', `is ${memoryUtilization}, above 1`, 'Set a share of the memory.');
   }
   if (!gatedActivations.includes(model.hiddenAct)) {

@@ -8,9 +8,9 @@
  * of them is off by more than 0.03 GiB. Block counts that other engines logged judge them (test/sim/latency).
  */
 
-import { configError, namedError, requireInteger, requirePositive } from '../../runtime/errors.ts';
+import { configError, namedError, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { kvLayout } from './kvLayout.ts';
 import {
   type Hardware,
@@ -56,18 +56,18 @@ export interface EngineMemoryOptions {
   readonly draft?: ModelConfig;
 }
 
-const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOptions>({
-  tp: true,
-  dp: true,
-  blockTokens: true,
-  memoryUtilization: true,
-  maxSequences: true,
-  maxBatchedTokens: true,
-  kvElementBytes: true,
-  graphGib: true,
-  adapterBytes: true,
-  draft: true,
-});
+const engineMemoryOptionsTable = optionTable({
+  tp: is.passed(),
+  dp: is.passed(),
+  blockTokens: is.passed(),
+  memoryUtilization: is.positive(),
+  maxSequences: is.passed(),
+  maxBatchedTokens: is.passed(),
+  kvElementBytes: is.optional(is.passed()),
+  graphGib: is.optional(is.passed()),
+  adapterBytes: is.optional(is.passed()),
+  draft: is.optional(is.passed()),
+} satisfies Kinds<EngineMemoryOptions>);
 
 /** Memory of one GPU, in GiB, and its KV blocks. */
 export interface EngineMemory {
@@ -207,12 +207,11 @@ export function engineMemory(
       options: is.fields({ tp: is.number(), dp: is.number() }),
     },
   );
-  requireOptions(options, engineMemoryOptionsNames, 'options');
-  const { tp, dp, blockTokens, memoryUtilization } = options;
+  const { tp, dp, blockTokens, memoryUtilization } = engineMemoryOptionsTable.read(options);
   for (const name of ['tp', 'dp', 'blockTokens', 'maxSequences', 'maxBatchedTokens'] as const) {
     requireInteger(name, options[name], 1);
   }
-  if (requirePositive('memoryUtilization', memoryUtilization) > 1) {
+  if (memoryUtilization > 1) {
     throw configError('memoryUtilization', `is ${memoryUtilization}, above 1`, 'Set a share of the memory.');
   }
   const visibleGib = hardware.visibleGib || hardware.memoryGib * visibleShare;

@@ -1,8 +1,8 @@
 /** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
 
-import { configError, requireInteger } from '../../runtime/errors.ts';
+import { configError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
 import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
@@ -41,17 +41,17 @@ export interface LatencySetup {
   readonly expertImbalance?: number;
 }
 
-const latencySetupNames: readonly string[] = optionNames<LatencySetup>({
-  model: true,
-  hardware: true,
-  tp: true,
-  dp: true,
-  coefficients: true,
-  moeCommBackend: true,
-  floor: true,
-  speculation: true,
-  expertImbalance: true,
-});
+const latencySetupTable = optionTable({
+  model: is.passed(),
+  hardware: is.passed(),
+  tp: is.integer(1),
+  dp: is.optional(is.integer(1), 1),
+  coefficients: is.passed(),
+  moeCommBackend: is.optional(is.passed()),
+  floor: is.optional(is.flag()),
+  speculation: is.optional(is.passed()),
+  expertImbalance: is.optional(is.passed(), 1),
+} satisfies Kinds<LatencySetup>);
 
 /**
  * The model of time for one engine.
@@ -60,9 +60,8 @@ const latencySetupNames: readonly string[] = optionNames<LatencySetup>({
  */
 export function newLatencyModel(setup: LatencySetup): LatencyModel {
   checkInputs({ setup }, { setup: is.fields({ tp: is.number() }) });
-  requireOptions(setup, latencySetupNames, 'setup');
-  const { model, hardware, coefficients } = setup;
-  const parallelism = { tp: requireInteger('tp', setup.tp, 1), dp: requireInteger('dp', setup.dp ?? 1, 1) };
+  const { model, hardware, coefficients, tp, dp } = latencySetupTable.read(setup, 'setup');
+  const parallelism = { tp, dp };
   if (parallelism.dp > 1 && model.experts === 0) {
     throw configError(
       'dp',

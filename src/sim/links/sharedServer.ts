@@ -9,8 +9,9 @@
  * - What is read when it was forgotten is missing, after a lookup's time.
  */
 
-import { configError, requireFinite, requireInteger, requirePositive } from '../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { configError } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 
 export interface SharedServerConfig {
@@ -27,29 +28,24 @@ export interface SharedServerConfig {
   readonly instanceBytesPerS?: number;
 }
 
-const names = optionNames<SharedServerConfig>({
-  capacityBytes: true,
-  lookupUs: true,
-  delayUs: true,
-  readBytesPerS: true,
-  writeBytesPerS: true,
-  instanceBytesPerS: true,
-});
+const serverTable = optionTable(
+  {
+    capacityBytes: is.integer(1),
+    lookupUs: is.finite(),
+    delayUs: is.finite(),
+    readBytesPerS: is.positive(),
+    writeBytesPerS: is.positive(),
+    instanceBytesPerS: is.optional(is.positive()),
+  } satisfies Kinds<SharedServerConfig>,
+  'TKV_CONFIG',
+);
 
 /** @throws TKV_CONFIG with the field at fault */
 export function checkSharedServer(config: SharedServerConfig, blockBytes: number): SharedServerConfig {
-  requireOptions(config, names, 'shared', 'TKV_CONFIG');
-  requireInteger('shared.capacityBytes', config.capacityBytes, 1);
+  serverTable.read(config, 'shared');
   if (config.capacityBytes < blockBytes) {
     const problem = `is ${config.capacityBytes}, less than a block of ${blockBytes} bytes`;
     throw configError('shared.capacityBytes', problem, 'Give it room for a block or more.');
-  }
-  requireFinite('shared.lookupUs', config.lookupUs);
-  requireFinite('shared.delayUs', config.delayUs);
-  requirePositive('shared.readBytesPerS', config.readBytesPerS);
-  requirePositive('shared.writeBytesPerS', config.writeBytesPerS);
-  if (config.instanceBytesPerS !== undefined) {
-    requirePositive('shared.instanceBytesPerS', config.instanceBytesPerS);
   }
   return config;
 }

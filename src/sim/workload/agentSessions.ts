@@ -7,7 +7,7 @@
  */
 
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { blockIds, importedRequest, runsOf, traceOrigin } from './importers.ts';
 import type { WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -20,11 +20,11 @@ interface WekaOptions {
   readonly taken?: TakenColumns;
 }
 
-const wekaOptionsNames: readonly string[] = optionNames<WekaOptions>({
-  sessionGapS: true,
-  blockTokens: true,
-  taken: true,
-});
+const wekaOptionsTable = optionTable({
+  sessionGapS: is.optional(is.passed()),
+  blockTokens: is.optional(is.passed()),
+  taken: is.optional(is.passed()),
+} satisfies Kinds<WekaOptions>);
 
 /** Fields that every line must have, and fields that it may have. */
 export const wekaFields: readonly string[] = ['s', 't', 'in', 'out', 'h'];
@@ -62,7 +62,7 @@ export function* wekaRequests(
     { lines, file, options },
     { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
   );
-  requireOptions(options, wekaOptionsNames, 'options');
+  wekaOptionsTable.read(options);
   checkInputs(options, {
     sessionGapS: is.optional(is.number()),
     blockTokens: is.optional(is.number()),
@@ -99,7 +99,7 @@ export function* wekaSessionRequests(
   options: WekaOptions = {},
 ): Generator<WorkloadRequest> {
   checkInputs({ sessions, options }, { sessions: is.iterable(), options: is.optional(is.object()) });
-  requireOptions(options, wekaOptionsNames, 'options');
+  wekaOptionsTable.read(options);
   checkInputs(options, {
     sessionGapS: is.optional(is.number()),
     blockTokens: is.optional(is.number()),

@@ -4,7 +4,7 @@
 
 import type { Said } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { PromptIdentity, RequestOrigin, WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -129,10 +129,10 @@ interface TextTraceOptions {
   readonly tokenize?: Tokenizer;
 }
 
-const textTraceOptionsNames: readonly string[] = optionNames<TextTraceOptions>({
-  taken: true,
-  tokenize: true,
-});
+const textTraceOptionsTable = optionTable({
+  taken: is.optional(is.passed()),
+  tokenize: is.optional(is.passed()),
+} satisfies Kinds<TextTraceOptions>);
 
 interface MinisweRow {
   readonly timestampUs: number;
@@ -154,7 +154,7 @@ export function* textTraceRequests(
     { files, options },
     { files: is.list(is.fields({ file: is.name() })), options: is.optional(is.object()) },
   );
-  requireOptions(options, textTraceOptionsNames, 'options');
+  textTraceOptionsTable.read(options);
   checkInputs(options, { taken: is.optional(is.object()), tokenize: is.optional(is.func()) });
   const { taken = new TakenColumns() } = options;
   checkInputs({ taken }, { taken: is.fields({ begin: is.func() }) });
@@ -214,10 +214,10 @@ interface MooncakeOptions {
   readonly taken?: TakenColumns;
 }
 
-const mooncakeOptionsNames: readonly string[] = optionNames<MooncakeOptions>({
-  blockTokens: true,
-  taken: true,
-});
+const mooncakeOptionsTable = optionTable({
+  blockTokens: is.optional(is.passed()),
+  taken: is.optional(is.passed()),
+} satisfies Kinds<MooncakeOptions>);
 
 /** All fields of a line that are read. */
 export const mooncakeFields: readonly string[] = ['timestamp', 'input_length', 'output_length', 'hash_ids'];
@@ -312,7 +312,7 @@ export function* mooncakeRequests(
     { lines, file, options },
     { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
   );
-  requireOptions(options, mooncakeOptionsNames, 'options');
+  mooncakeOptionsTable.read(options);
   checkInputs(options, { blockTokens: is.optional(is.number()), taken: is.optional(is.object()) });
   const blockTokens = options.blockTokens ?? 512;
   const { taken = new TakenColumns() } = options;
@@ -403,7 +403,7 @@ export function* bailianRequests(
     { lines, file, options },
     { lines: is.iterable(), file: is.name(), options: is.optional(is.object()) },
   );
-  requireOptions(options, mooncakeOptionsNames, 'options');
+  mooncakeOptionsTable.read(options);
   checkInputs(options, { blockTokens: is.optional(is.number()), taken: is.optional(is.object()) });
   const blockTokens = options.blockTokens ?? BAILIAN_BLOCK_TOKENS;
   const { taken = new TakenColumns() } = options;

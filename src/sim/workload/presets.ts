@@ -5,7 +5,7 @@
 
 import { configError, namedError, nearestName, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { expandClients } from './plan.ts';
@@ -36,18 +36,18 @@ interface DistributionOptions {
   readonly conversation?: Conversation;
 }
 
-const distributionOptionsNames: readonly string[] = optionNames<DistributionOptions>({
-  rate: true,
-  concurrency: true,
-  thinkTimeMs: true,
-  numRequests: true,
-  prefixTokens: true,
-  prompt: true,
-  output: true,
-  seed: true,
-  timeoutS: true,
-  conversation: true,
-});
+const distributionOptionsTable = optionTable({
+  rate: is.optional(is.passed()),
+  concurrency: is.optional(is.integer(0, 10_000_000), 0),
+  thinkTimeMs: is.optional(is.integer(0, 2 ** 40)),
+  numRequests: is.optional(is.integer(0), 100),
+  prefixTokens: is.optional(is.passed()),
+  prompt: is.optional(is.passed()),
+  output: is.optional(is.passed()),
+  seed: is.optional(is.passed()),
+  timeoutS: is.optional(is.passed()),
+  conversation: is.optional(is.passed()),
+} satisfies Kinds<DistributionOptions>);
 
 interface Conversation {
   /** Requests of each conversation. */
@@ -155,7 +155,7 @@ function timeoutUsOf(timeoutS: number): number {
 /** The spec of upstream's `distribution` mode. */
 export function distributionSpec(options: DistributionOptions): WorkloadSpec {
   checkInputs({ options }, { options: is.object() });
-  requireOptions(options, distributionOptionsNames, 'options');
+  const read = distributionOptionsTable.read(options);
   checkInputs(options, {
     rate: is.optional(is.number()),
     prompt: is.optional(is.object()),
@@ -168,7 +168,7 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
   const output = options.output ?? DEFAULT_LENGTHS;
   requireRange('prompt', prompt);
   requireRange('output', output);
-  const concurrency = requireInteger('concurrency', options.concurrency ?? 0, 0, 10_000_000);
+  const concurrency = read.concurrency;
   const rate = options.rate ?? 1;
   if (concurrency > 0 && options.rate !== undefined) {
     throw configError('concurrency', (name) => `excludes ${name('rate')}`, 'Keep one of them.');
@@ -187,7 +187,7 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
   }
   const rounds = conversation?.rounds ?? 1;
   const thinkTimeMs = options.thinkTimeMs ?? conversation?.thinkTimeMs ?? 0;
-  const thinkTimeUs = requireInteger('thinkTimeMs', thinkTimeMs, 0, 2 ** 40) * 1000;
+  const thinkTimeUs = thinkTimeMs * 1000;
   const prefixTokens = requireInteger(
     'prefixTokens',
     options.prefixTokens ?? conversation?.systemTokens ?? 0,
@@ -233,7 +233,7 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
     // of conversations, where there are any: each brings its rounds
     aggregateRate: concurrency > 0 ? 0 : rate / rounds,
     horizonUs: Infinity,
-    numRequests: requireInteger('numRequests', options.numRequests ?? 100, 0),
+    numRequests: read.numRequests,
     goodputSloTargets: {},
     clients: [client],
     cohorts: [],

@@ -6,7 +6,7 @@
  */
 
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { type ClientSpec, isClosedLoop, type WorkloadSpec } from '../description/workloadSpec.ts';
 import { GoRandom } from '../random/goRand.ts';
 import { NO_PREFIX, type Prefix } from './client.ts';
@@ -32,12 +32,12 @@ export interface Workload {
   stream(): RequestStream;
 }
 
-const limitNames = optionNames<Limits>({
-  horizonUs: true,
-  maxRequests: true,
-  keepInWindows: true,
-  mostExpected: true,
-});
+const limitTable = optionTable({
+  horizonUs: is.passed(),
+  maxRequests: is.passed(),
+  keepInWindows: is.optional(is.flag()),
+  mostExpected: is.optional(is.passed()),
+} satisfies Kinds<Limits>);
 
 /**
  * Prepares a workload. `limits` default to what the spec says.
@@ -49,7 +49,7 @@ export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {
     { spec, limits },
     { spec: is.fields({ seed: is.bigint(), category: is.text() }), limits: is.optional(is.object()) },
   );
-  requireOptions(limits, limitNames, 'limits');
+  limitTable.read(limits, 'limits');
   checkInputs(limits, {
     horizonUs: is.optional(is.number()),
     maxRequests: is.optional(is.number()),

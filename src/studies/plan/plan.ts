@@ -6,7 +6,7 @@
 import { availableParallelism } from 'node:os';
 import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, optionNames, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { rateNotice } from '../../sim/build/presetSettings.ts';
 import { flagOf } from '../../sim/description/knobs.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
@@ -115,7 +115,10 @@ export interface PlanOptions {
   readonly progress?: (state: PlanProgress) => void;
 }
 
-const planOptionsNames: readonly string[] = optionNames<PlanOptions>({ runner: true, progress: true });
+const planOptionsTable = optionTable({
+  runner: is.optional(is.passed()),
+  progress: is.optional(is.func()),
+} satisfies Kinds<PlanOptions>);
 
 /** Share of the whole at which each stage begins; simulations of a full run take the most time. */
 const stageStarts: Readonly<Record<PlanStage['stage'], readonly [start: number, length: number]>> = {
@@ -136,7 +139,7 @@ const modelsOfTime: readonly LatencyBackend[] = ['calibrated', 'trained-physics'
  * @throws {TierKVError} TKV_CONFIG naming the field of the question that is wrong
  */
 export async function plan(question: PlanQuestion, options: PlanOptions = {}): Promise<PlanAnswer> {
-  requireOptions(options, planOptionsNames, 'options');
+  planOptionsTable.read(options);
   const checked = checkQuestion(question);
   const own = options.runner === undefined;
   const runner =

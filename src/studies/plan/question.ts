@@ -5,7 +5,7 @@
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
-import { checkInputs, oneOf, optionNames, requireFlag, requireOptions } from '../../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { loadHardware, loadModel, loadVouchedModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
@@ -70,22 +70,33 @@ export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices'>> 
   readonly prices: Readonly<Record<string, number>> | undefined;
 }
 
-const questionNames = optionNames<Omit<PlanQuestion, keyof TierPrices | keyof TierGib>>({
-  model: true,
-  assumePlainAttention: true,
-  workload: true,
-  targets: true,
-  gpus: true,
-  prices: true,
-  tensorParallel: true,
-  roles: true,
-  maxGpus: true,
-  latencyModel: true,
-  seed: true,
-  seeds: true,
-  budgetS: true,
-});
-const workloadNames = optionNames<PlanWorkload>({ preset: true, file: true, rate: true, requests: true });
+const questionTable = optionTable(
+  {
+    model: is.passed(),
+    assumePlainAttention: is.optional(is.flag(), false),
+    workload: is.passed(),
+    targets: is.passed(),
+    gpus: is.optional(is.passed()),
+    prices: is.optional(is.passed()),
+    tensorParallel: is.optional(is.passed()),
+    roles: is.optional(is.passed()),
+    maxGpus: is.optional(is.integer(1, 8192), 64),
+    latencyModel: is.optional(is.passed()),
+    seed: is.optional(is.integer(0, Number.MAX_SAFE_INTEGER), 42),
+    seeds: is.optional(is.integer(0, 100), 3),
+    budgetS: is.optional(is.passed()),
+  } satisfies Kinds<Omit<PlanQuestion, keyof TierPrices | keyof TierGib>>,
+  'TKV_CONFIG',
+);
+const workloadTable = optionTable(
+  {
+    preset: is.optional(is.passed()),
+    file: is.optional(is.passed()),
+    rate: is.optional(is.passed()),
+    requests: is.optional(is.integer(100, 1e6)),
+  } satisfies Kinds<PlanWorkload>,
+  'TKV_CONFIG',
+);
 
 /** Most GiB of a tier. */
 const GIB_MAX = 2 ** 20;
@@ -93,11 +104,10 @@ const GIB_MAX = 2 ** 20;
 /** @throws TKV_CONFIG naming the field that is missing, unknown, or out of range */
 export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const tierFields = sizedTierNames.flatMap((tier) => [`${tier}Price`, `${tier}Gib`]);
-  requireOptions(question, [...questionNames, ...tierFields], 'options', 'TKV_CONFIG');
+  const read = questionTable.read(question, 'options', undefined, tierFields);
   const { model, workload, targets, prices } = question;
   if (typeof model !== 'string' || model === '') throw configError('model', 'is missing', 'Name a model.');
-  requireFlag(question.assumePlainAttention, 'assumePlainAttention', 'TKV_CONFIG');
-  const assumePlainAttention = question.assumePlainAttention === true;
+  const { assumePlainAttention } = read;
   const loaded = assumePlainAttention ? loadVouchedModel(model) : loadModel(model);
   if (loaded === undefined) {
     const problem = 'is about keys of a config.json that are not known, and the model has none';
@@ -126,7 +136,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
     const problem = `has one of ${tierTitle(pricedTier)} and none of a GPU, so that it says nothing`;
     throw configError('prices', problem, 'Give the GPU its price, such as H100=2.5, or leave that one out.');
   }
-  const maxGpus = requireInteger('maxGpus', question.maxGpus ?? 64, 1, 8192);
+  const maxGpus = read.maxGpus;
   return {
     model,
     assumePlainAttention,
@@ -139,11 +149,11 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
     ...ofTiers('Gib', (field, tier, { usualGib }) =>
       sizes(field, question[`${tier}Gib`] ?? usualGib, 0, GIB_MAX),
     ),
-    roles: (question.roles ?? planRoles).map((role, i) => oneOf(`roles[${i}]`, role, planRoles)),
+    roles: (question.roles ?? planRoles).map((role, i) => is.oneOf(planRoles).read(role, `roles[${i}]`)),
     maxGpus,
-    latencyModel: oneOf('latencyModel', question.latencyModel ?? 'calibrated', latencyBackends),
-    seed: requireInteger('seed', question.seed ?? 42, 0, Number.MAX_SAFE_INTEGER),
-    seeds: requireInteger('seeds', question.seeds ?? 3, 0, 100),
+    latencyModel: is.oneOf(latencyBackends).read(question.latencyModel ?? 'calibrated', 'latencyModel'),
+    seed: read.seed,
+    seeds: read.seeds,
     budgetS: requireBudget(question.budgetS ?? 90),
   };
 }
@@ -161,8 +171,7 @@ export function ofTiers<Suffix extends string, Value>(
 }
 
 function requireWorkload(workload: PlanWorkload): void {
-  requireOptions(workload, workloadNames, 'workload', 'TKV_CONFIG');
-  const { preset, file, rate, requests } = workload;
+  const { preset, file, rate } = workloadTable.readFlat(workload, 'workload');
   if ((preset === undefined) === (file === undefined)) {
     const problem = preset === undefined ? 'names neither a preset nor a file' : 'names a preset and a file';
     throw configError('workload', problem, 'Name one of them.');
@@ -180,7 +189,6 @@ function requireWorkload(workload: PlanWorkload): void {
   if (rate !== undefined && !(rate > 0 && rate <= 1e6)) {
     throw configError('rate', `is ${rate}`, 'Set it to a number above 0, at most 1000000.');
   }
-  if (requests !== undefined) requireInteger('requests', requests, 100, 1e6);
 }
 
 function requireTargets(targets: PlanTargets): void {

@@ -173,10 +173,11 @@ export class DoorClients {
   async #state(tenant: string, tokens: readonly number[]): Promise<string> {
     const state = stateOf(tenant, tokens);
     this.#before();
-    if (!(await this.#kv.putState(tokens, state, { tenant }))) return 'no room';
+    if (!(await this.#kv.putState(tokens, state, { tenant, wait: true }))) return 'no room';
     this.#before();
-    const found = await this.#kv.getState([...tokens, 1], { tenant });
-    if (found === undefined) return 'gone';
+    const { devicesLost } = this.#kv;
+    const found = await this.#kv.getState([...tokens, 1], { tenant, wait: true });
+    if (found === undefined) return this.#kv.devicesLost === devicesLost ? 'gone' : 'lost';
     this.#compared(Buffer.compare(found.state, stateOf(tenant, tokens.slice(0, found.tokens))), 'a state');
     return 'done';
   }

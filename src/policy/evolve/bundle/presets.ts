@@ -6,7 +6,7 @@
 import { configError, inputError, nearestName, type TierKVError } from '../../../runtime/errors.ts';
 import { blake2s } from '../../../runtime/keys/blake2s.ts';
 import * as is from '../../../runtime/kinds.ts';
-import { checkInputs, oneOf } from '../../../runtime/options.ts';
+import { checkInputs } from '../../../runtime/options.ts';
 import { priorityPolicies } from '../../../sim/control/priority.ts';
 import { outputFlag } from '../../../sim/description/readers.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
@@ -28,7 +28,7 @@ const usual: PolicyBundle = {
  * in order of arrival, so the scheduler that reads ranks comes with it.
  */
 export function withItsScheduler(slot: PolicySlot, spec: PolicySpec): PolicyBundle {
-  oneOf('slot', slot, policySlots);
+  is.oneOf(policySlots).read(slot, 'slot');
   checkInputs({ spec }, { spec: is.fields({ type: is.text() }) });
   const ranksAlike =
     spec.type === 'parameterized' &&

@@ -1,6 +1,6 @@
 /** The JSON schema of a bundle (draft 2020-12), made from what the slots accept. */
 
-import { oneOf, requireArray } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
 import type { ParameterRule } from '../../../sim/control/registry.ts';
 import { Meter } from '../../sandbox/program.ts';
 import { type PolicySlot, policySlots } from './policyBundle.ts';
@@ -277,8 +277,8 @@ export function describePolicies(): PolicyDescription {
 
 /** The same as Markdown, ready for a prompt. */
 export function descriptionText(slots: readonly PolicySlot[] = policySlots): string {
-  requireArray(slots, 'slots', 'Name slots of policies.');
-  for (const slot of slots) oneOf('slots', slot, policySlots);
+  is.array('Name slots of policies.').read(slots, 'slots');
+  for (const slot of slots) is.oneOf(policySlots).read(slot, 'slots');
   const { slots: all, limits, state, observer } = describePolicies();
   const lines = [
     '# Policies of a tierkv cluster',

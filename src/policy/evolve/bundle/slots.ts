@@ -12,7 +12,7 @@ import {
 } from '../../../runtime/batching/config.ts';
 import type { EvictionChoice } from '../../../runtime/eviction/evictionPolicy.ts';
 import { describeEviction, evictionPolicyNames } from '../../../runtime/eviction/registry.ts';
-import { oneOf } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
 import { admissionPolicies } from '../../../sim/control/admission.ts';
 import { priorityPolicies } from '../../../sim/control/priority.ts';
 import { type NumberRule, type PolicyEntry, Registry } from '../../../sim/control/registry.ts';
@@ -299,7 +299,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
 
 /** Features of the slot that a tree can compare, as `group.name`. */
 export function treeFeatures(slot: PolicySlot): readonly string[] {
-  oneOf('slot', slot, policySlots);
+  is.oneOf(policySlots).read(slot, 'slot');
   return Object.entries(slotContracts[slot].groups).flatMap(([groupName, features]) =>
     Object.keys(features)
       .filter((name) => features[name].kind !== 'text')

@@ -4,7 +4,7 @@
  */
 
 import { keyToHex } from '../../../runtime/keys/keyChain.ts';
-import { oneOf } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
 import { TOP } from '../../../runtime/tier/tier.ts';
 import type { Handoff, HandoffSend } from '../../../sim/cluster/handoffs.ts';
 import type { SimulationObserver, StepSpan } from '../../../sim/cluster/parts.ts';
@@ -66,7 +66,7 @@ export class TraceRecorder implements SimulationObserver {
   readonly removed?: (instance: number, tier: number, key: Uint32Array) => void;
 
   constructor(level: TraceLevel) {
-    oneOf('level', level, traceLevels);
+    is.oneOf(traceLevels).read(level, 'level');
     this.#level = level;
     if (level === 'minimal') return;
     // caches report their blocks only to a listener

@@ -18,16 +18,10 @@
 
 import type { Publisher, Router } from 'zeromq';
 import type { CacheEvent } from '../../../embed/observability.ts';
-import { configError, requireInteger, TierKVError } from '../../../runtime/errors.ts';
+import { configError, TierKVError } from '../../../runtime/errors.ts';
 import { blake2s } from '../../../runtime/keys/blake2s.ts';
-import {
-  oneOf,
-  optionNames,
-  requireFlag,
-  requireFunction,
-  requireOptions,
-  requireText,
-} from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../../runtime/options.ts';
 import { type TierName, tierNames } from '../../../runtime/tier/tier.ts';
 import { PublishedBlocks, type Telling } from './publishedBlocks.ts';
 import { bound, closedSocket, loadZeroMq, requireEndpoint, requireTopic } from './sockets.ts';
@@ -96,22 +90,25 @@ export interface KVPublisherOptions {
   readonly firstNumber?: bigint | undefined;
 }
 
-const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOptions>({
-  endpoint: true,
-  replayEndpoint: true,
-  topic: true,
-  encoding: true,
-  mediums: true,
-  salt: true,
-  saltPrefix: true,
-  adapterExtra: true,
-  tails: true,
-  rank: true,
-  keepBatches: true,
-  queueMessages: true,
-  heartbeatMs: true,
-  firstNumber: true,
-});
+const kvPublisherOptionsTable = optionTable(
+  {
+    endpoint: is.passed(),
+    replayEndpoint: is.optional(is.passed()),
+    topic: is.optional(is.passed(), ''),
+    encoding: is.optional(is.oneOf<WireEncoding>(['maps', 'arrays']), 'maps'),
+    mediums: is.optional(is.passed()),
+    salt: is.optional(is.func()),
+    saltPrefix: is.optional(is.text(), ''),
+    adapterExtra: is.optional(is.orNull(is.name('Name the extra, or null for none.')), 'adapter'),
+    tails: is.optional(is.flag(), false),
+    rank: is.optional(is.integer(0, 2 ** 31 - 1), 0),
+    keepBatches: is.optional(is.integer(1), 10_000),
+    queueMessages: is.optional(is.integer(1, 2 ** 31 - 1), 100_000),
+    heartbeatMs: is.optional(is.integer(0, 2 ** 31 - 1), 1000),
+    firstNumber: is.optional(is.passed()),
+  } satisfies Kinds<KVPublisherOptions>,
+  'TKV_CONFIG',
+);
 
 interface KVPublisherCounts {
   /** Messages published. */
@@ -213,23 +210,21 @@ interface PublisherSettings {
   readonly firstNumber: bigint;
 }
 
+/** A name by the name of a tier; null leaves the tier out. */
+function requireMediums(mediums: NonNullable<KVPublisherOptions['mediums']>): void {
+  const medium = is.optional(is.orNull(is.name('Name it, or null to leave it out.')));
+  optionTable(Object.fromEntries(tierNames.map((tier) => [tier, medium])), 'TKV_CONFIG').read(
+    mediums,
+    'mediums',
+  );
+}
+
 function checked(options: KVPublisherOptions): PublisherSettings {
-  requireOptions(options, kvPublisherOptionsNames, 'options', 'TKV_CONFIG', ['adapterExtra']);
-  const { endpoint, replayEndpoint, topic = '', mediums = {}, firstNumber } = options;
-  const { salt = (tenant) => (tenant === '' ? null : tenant), saltPrefix = '' } = options;
+  const read = kvPublisherOptionsTable.read(options);
+  const { endpoint, replayEndpoint, topic, mediums = {}, firstNumber, saltPrefix } = read;
+  const { salt = (tenant: string) => (tenant === '' ? null : tenant) } = read;
   requireTopic(topic);
-  requireOptions(mediums, tierNames, 'mediums', 'TKV_CONFIG', tierNames);
-  requireFunction(salt, 'salt', 'TKV_CONFIG');
-  for (const [tier, name] of Object.entries(mediums)) {
-    if (name !== null)
-      requireText(name, `mediums.${tier}`, 'Name it, or null to leave it out.', 'TKV_CONFIG');
-  }
-  if (typeof saltPrefix !== 'string')
-    throw configError('saltPrefix', 'must be text', 'Leave it out for none.');
-  if (options.adapterExtra !== undefined && options.adapterExtra !== null) {
-    requireText(options.adapterExtra, 'adapterExtra', 'Name the extra, or null for none.', 'TKV_CONFIG');
-  }
-  requireFlag(options.tails, 'tails', 'TKV_CONFIG');
+  requireMediums(mediums);
   if (firstNumber !== undefined && (typeof firstNumber !== 'bigint' || firstNumber < 1n)) {
     throw configError('firstNumber', 'must be a bigint from 1n on', 'Leave it out for the clock.');
   }
@@ -242,16 +237,16 @@ function checked(options: KVPublisherOptions): PublisherSettings {
     replayEndpoint:
       replayEndpoint === undefined ? undefined : requireEndpoint('replayEndpoint', replayEndpoint),
     topic,
-    encoding: oneOf<WireEncoding>('encoding', options.encoding ?? 'maps', ['maps', 'arrays']),
+    encoding: read.encoding,
     mediums: new Map(named),
     salt: checkedSalt(salt),
     saltPrefix,
-    adapterExtra: options.adapterExtra === undefined ? 'adapter' : options.adapterExtra,
-    tails: options.tails === true,
-    rank: requireInteger('rank', options.rank ?? 0, 0, 2 ** 31 - 1),
-    keepBatches: requireInteger('keepBatches', options.keepBatches ?? 10_000, 1),
-    queueMessages: requireInteger('queueMessages', options.queueMessages ?? 100_000, 1, 2 ** 31 - 1),
-    heartbeatMs: requireInteger('heartbeatMs', options.heartbeatMs ?? 1000, 0, 2 ** 31 - 1),
+    adapterExtra: read.adapterExtra,
+    tails: read.tails,
+    rank: read.rank,
+    keepBatches: read.keepBatches,
+    queueMessages: read.queueMessages,
+    heartbeatMs: read.heartbeatMs,
     firstNumber: firstNumber ?? BigInt(Date.now()) * 1000n,
   };
 }

@@ -5,7 +5,7 @@
 
 import type { Publisher, Router } from 'zeromq';
 import { described, TierKVError } from '../../../runtime/errors.ts';
-import { requireText } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
 import { packageMissing } from './wire.ts';
 
 export type ZeroMq = typeof import('zeromq');
@@ -24,7 +24,7 @@ export const MESSAGE_BYTES_MAX: number = 256 * 1024 * 1024;
 
 /** @throws TKV_CONFIG unless it is an address of ZeroMQ: `tcp://host:port` or `ipc://path` */
 export function requireEndpoint(field: string, endpoint: string): string {
-  requireText(endpoint, field, "Set it to 'tcp://host:port' or 'ipc://path'.", 'TKV_CONFIG');
+  is.name("Set it to 'tcp://host:port' or 'ipc://path'.").read(endpoint, field, 'TKV_CONFIG');
   if (/^tcp:\/\/[^\s/]+:(?:\d{1,5}|\*)$/.test(endpoint) || /^(?:ipc|inproc):\/\/\S+$/.test(endpoint)) {
     return endpoint;
   }

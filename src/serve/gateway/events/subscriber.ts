@@ -14,8 +14,8 @@
  */
 
 import type { Dealer, Subscriber } from 'zeromq';
-import { requireInteger } from '../../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../../runtime/options.ts';
 import { BatchOrder, blocksIn, clearedBatch, type OrderCounts } from './batchOrder.ts';
 import { loadZeroMq, MESSAGE_BYTES_MAX, requireEndpoint, requireTopic, type ZeroMq } from './sockets.ts';
 import {
@@ -42,13 +42,20 @@ export interface KVSubscriptionOptions {
   readonly replayTimeoutMs?: number | undefined;
 }
 
-const kvSubscriptionOptionsNames: readonly string[] = optionNames<KVSubscriptionOptions>({
-  endpoint: true,
-  replayEndpoint: true,
-  topic: true,
-  capacity: true,
-  replayTimeoutMs: true,
-});
+const CAPACITY_DEFAULT = 262_144;
+
+const REPLAY_TIMEOUT_MS = 10_000;
+
+const kvSubscriptionOptionsTable = optionTable(
+  {
+    endpoint: is.passed(),
+    replayEndpoint: is.optional(is.passed()),
+    topic: is.optional(is.passed(), ''),
+    capacity: is.optional(is.integer(1), CAPACITY_DEFAULT),
+    replayTimeoutMs: is.optional(is.integer(1, 2 ** 31 - 1), REPLAY_TIMEOUT_MS),
+  } satisfies Kinds<KVSubscriptionOptions>,
+  'TKV_CONFIG',
+);
 
 interface KVSubscriptionCounts extends OrderCounts {
   /** Messages that were handed to the reader. */
@@ -76,8 +83,6 @@ export interface KVEventSubscription extends AsyncIterableIterator<KVEventBatch>
   close(): Promise<void>;
 }
 
-const CAPACITY_DEFAULT = 262_144;
-const REPLAY_TIMEOUT_MS = 10_000;
 /** Longest wait before a failed replay is asked for again, in milliseconds. */
 const RETRY_MS_MAX = 60_000;
 /**
@@ -94,21 +99,14 @@ const SOCKET_MESSAGES = 100_000;
  * @throws TKV_CONFIG naming the option at fault, and where the packages zeromq and msgpackr are not installed
  */
 export async function subscribeKVEvents(options: KVSubscriptionOptions): Promise<KVEventSubscription> {
-  requireOptions(options, kvSubscriptionOptionsNames, 'options', 'TKV_CONFIG');
-  const { replayEndpoint, topic = '' } = options;
+  const { endpoint, replayEndpoint, topic, ...read } = kvSubscriptionOptionsTable.read(options);
   requireTopic(topic);
   const settings = {
-    endpoint: requireEndpoint('endpoint', options.endpoint),
+    endpoint: requireEndpoint('endpoint', endpoint),
     replayEndpoint:
       replayEndpoint === undefined ? undefined : requireEndpoint('replayEndpoint', replayEndpoint),
     topic,
-    capacity: requireInteger('capacity', options.capacity ?? CAPACITY_DEFAULT, 1),
-    replayTimeoutMs: requireInteger(
-      'replayTimeoutMs',
-      options.replayTimeoutMs ?? REPLAY_TIMEOUT_MS,
-      1,
-      2 ** 31 - 1,
-    ),
+    ...read,
   };
   return new Subscription(await loadZeroMq(), await loadMessagePack(), settings);
 }

@@ -5,7 +5,8 @@
  */
 
 import { configError, invariant, requireInteger } from '../../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../../runtime/options.ts';
+import * as is from '../../../runtime/kinds.ts';
+import { type Kinds, optionTable } from '../../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
 import { type PolicyChoice, type PolicyWorld, visitStream } from '../policy.ts';
@@ -62,24 +63,30 @@ export const noTriggers: ScaleTriggers = {
   sustainedUs: 0,
 };
 
-const scalerNames = optionNames<AutoScalerConfig>({
-  policy: true,
-  mode: true,
-  pollIntervalUs: true,
-  minReplicas: true,
-  maxReplicas: true,
-  upWindowUs: true,
-  downWindowUs: true,
-  triggers: true,
-});
-const triggerNames = optionNames<ScaleTriggers>({
-  queueDepth: true,
-  sloAttainment: true,
-  utilizationHigh: true,
-  utilizationLow: true,
-  rateChange: true,
-  sustainedUs: true,
-});
+const scalerTable = optionTable(
+  {
+    policy: is.passed(),
+    mode: is.passed(),
+    pollIntervalUs: is.integer(1),
+    minReplicas: is.integer(0, 1024),
+    maxReplicas: is.integer(1, 1024),
+    upWindowUs: is.integer(0),
+    downWindowUs: is.integer(0),
+    triggers: is.passed(),
+  } satisfies Kinds<AutoScalerConfig>,
+  'TKV_CONFIG',
+);
+const triggerTable = optionTable(
+  {
+    queueDepth: is.passed(),
+    sloAttainment: is.passed(),
+    utilizationHigh: is.passed(),
+    utilizationLow: is.passed(),
+    rateChange: is.passed(),
+    sustainedUs: is.passed(),
+  } satisfies Kinds<ScaleTriggers>,
+  'TKV_CONFIG',
+);
 
 function canFire({
   queueDepth,
@@ -94,13 +101,8 @@ function canFire({
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
-  requireOptions(config, scalerNames, 'scaling', 'TKV_CONFIG');
-  requireOptions(config.triggers, triggerNames, 'scaling.triggers', 'TKV_CONFIG');
-  requireInteger('scaling.pollIntervalUs', config.pollIntervalUs, 1);
-  requireInteger('scaling.minReplicas', config.minReplicas, 0, 1024);
-  requireInteger('scaling.maxReplicas', config.maxReplicas, 1, 1024);
-  requireInteger('scaling.upWindowUs', config.upWindowUs, 0);
-  requireInteger('scaling.downWindowUs', config.downWindowUs, 0);
+  scalerTable.read(config, 'scaling');
+  triggerTable.read(config.triggers, 'scaling.triggers');
   if (config.minReplicas > config.maxReplicas) {
     const problem = `is ${config.minReplicas}, above scaling.maxReplicas ${config.maxReplicas}`;
     throw configError('scaling.minReplicas', problem, 'Lower it, or raise the other.');
@@ -253,31 +255,46 @@ export type ReplicaAction =
   /** It is gone; what it still had is lost. */
   | { readonly kind: 'terminate'; readonly replica: number };
 
-const delayNames = optionNames<DelayDistribution>({ meanUs: true, stddevUs: true });
-const actuationNames = optionNames<ScalingActuationConfig>({
-  decisionDelay: true,
-  provisioningDelay: true,
-  modelLoadTime: true,
-  warmup: true,
-  drain: true,
-});
-const warmupNames = optionNames<WarmupProfile>({ durationUs: true, curve: true, initialPenaltyFactor: true });
-const drainNames = optionNames<DrainPolicy>({ mode: true, drainTimeoutUs: true });
+const delayTable = optionTable(
+  { meanUs: is.passed(), stddevUs: is.passed() } satisfies Kinds<DelayDistribution>,
+  'TKV_CONFIG',
+);
+const actuationTable = optionTable(
+  {
+    decisionDelay: is.passed(),
+    provisioningDelay: is.passed(),
+    modelLoadTime: is.passed(),
+    warmup: is.passed(),
+    drain: is.passed(),
+  } satisfies Kinds<ScalingActuationConfig>,
+  'TKV_CONFIG',
+);
+const warmupTable = optionTable(
+  {
+    durationUs: is.integer(0, 1e12),
+    curve: is.passed(),
+    initialPenaltyFactor: is.passed(),
+  } satisfies Kinds<WarmupProfile>,
+  'TKV_CONFIG',
+);
+const drainTable = optionTable(
+  { mode: is.passed(), drainTimeoutUs: is.integer(0, 1e12) } satisfies Kinds<DrainPolicy>,
+  'TKV_CONFIG',
+);
 
 /** @throws TKV_CONFIG with the field at fault */
 export function checkActuation(config: ScalingActuationConfig): ScalingActuationConfig {
-  const { warmup, drain } = requireOptions(config, actuationNames, 'actuation', 'TKV_CONFIG');
-  requireOptions(warmup, warmupNames, 'warmup', 'TKV_CONFIG');
-  requireOptions(drain, drainNames, 'drain', 'TKV_CONFIG');
+  const { warmup, drain } = actuationTable.read(config, 'actuation');
+  warmupTable.read(warmup, 'warmup');
+  drainTable.read(drain, 'drain');
   for (const name of ['decisionDelay', 'provisioningDelay', 'modelLoadTime'] as const) {
-    requireOptions(config[name], delayNames, name, 'TKV_CONFIG');
+    delayTable.read(config[name], name);
     for (const part of ['meanUs', 'stddevUs'] as const) {
       const value = config[name][part];
       if (Number.isFinite(value) && value >= 0 && value <= 1e12) continue;
       throw configError(`${name}.${part}`, `is ${value}`, 'Give microseconds from 0 to 10^12.');
     }
   }
-  requireInteger('warmup.durationUs', warmup.durationUs, 0, 1e12);
   if (!(warmup.initialPenaltyFactor >= 1 && warmup.initialPenaltyFactor <= 1000)) {
     const problem = `is ${warmup.initialPenaltyFactor}`;
     throw configError(
@@ -286,7 +303,6 @@ export function checkActuation(config: ScalingActuationConfig): ScalingActuation
       'Give a factor from 1 to 1000; 1 means no penalty.',
     );
   }
-  requireInteger('drain.drainTimeoutUs', drain.drainTimeoutUs, 0, 1e12);
   return config;
 }
 

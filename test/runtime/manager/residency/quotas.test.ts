@@ -196,9 +196,9 @@ it('a quota over the capacity, a fraction, an owner or a tier that is not there:
     cache.manager.setQuota(owner, position, bytes, 0);
   expect(set(B, 0, 5)).toThrow('Name at most 4, or lower the quota of another owner');
   for (const [owner, position, bytes, field] of [
-    [B, 0, 5, 'quotaBytes'],
-    [B, 0, 1.5, 'quotaBytes'],
-    [B, 0, -1, 'quotaBytes'],
+    [B, 0, 5, 'bytes'],
+    [B, 0, 1.5, 'bytes'],
+    [B, 0, -1, 'bytes'],
     [4, 0, 1, 'owner'],
     [B, 1, 1, 'position'],
   ] as const) {
