@@ -29,7 +29,7 @@ import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
 import type { SharingGroups, TenantChains, TenantOwners } from './tenancy.ts';
 
-/** What a call of the runtime gets: the runtime makes it. */
+/** A context that the runtime made. */
 export const contextKind: ValueKind<RequestContext> = is.fields({
   manager: is.object(),
   units: is.fields({ groups: is.array() }),

@@ -172,12 +172,12 @@ const prefetchOptionsTable = optionTable({
   priority: is.optional(is.passed(), 0),
 } satisfies Kinds<PrefetchOptions>);
 
-/** The runtime of one process: the manager, the scheduler and the tiers as one object for a server. */
 const sealOptionsTable = optionTable({ tail: is.optional(is.flag(), false) });
 const releaseOptionsTable = optionTable({
   retention: is.optional(is.passed<RetentionHint>()),
 });
 
+/** The runtime of one process: the manager, the scheduler and the tiers as one object for a server. */
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
   /** The stores themselves, for inspection; they belong to the runtime. */

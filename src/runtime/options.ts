@@ -81,8 +81,8 @@ export class OptionTable<out Options extends object> implements ValueKind<Option
   }
 
   /**
-   * As `read`, for options that other calls take by themselves: a name that is unknown is `field.name`, and a value that is wrong
-   * has the name alone.
+   * The same reading, for options that other calls take by themselves: a name that is unknown is `field.name`, and a value that is
+   * wrong has the name alone.
    */
   readFlat(options: unknown, field: string): Options {
     this.#named(options, field, this.#code, []);

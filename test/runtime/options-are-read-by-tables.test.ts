@@ -45,13 +45,7 @@ it('gives what was given, and the defaults of what was left out', () => {
 });
 
 it.each<[what: string, options: unknown, code: string, field: string, message: RegExp]>([
-  [
-    'no object',
-    7,
-    'TKV_CONFIG',
-    'limits',
-    /limits must be an object, and it is 7\. Pass \{ name: value \}\.$/,
-  ],
+  ['no object', 7, 'TKV_CONFIG', 'limits', /limits must be an object, and it is 7\. Pass \{ tenant \}\.$/],
   ['a list', [], 'TKV_CONFIG', 'limits', /it is an array/],
   ['an unknown name', { worker: 1 }, 'TKV_CONFIG', 'limits.worker', /Did you mean 'workers'\?$/],
   ['a far name', { xyzzyx: 1 }, 'TKV_CONFIG', 'limits.xyzzyx', /The names are workers, wallMs, .*tenant\.$/],

@@ -196,7 +196,7 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * As `sync`, and every record that was written and not read since is read.
+   * Does what `sync` does, and reads every record that was written and not read since.
    * @returns places that do not hold what was written there; they hold nothing from now on, and the next start finds nothing
    * @throws as `sync`, also when a record cannot be read
    */

@@ -1,5 +1,5 @@
 /**
- * What a disk has on its word alone, and how it is made sure of.
+ * Records that a disk has on its word alone, and how they are made sure.
  *
  * - A record that was written and not read since may not be what was written. `prove` reads it.
  * - A sync that failed may have thrown away what was written before it, and the next one succeeds all the same. So `mend`
@@ -38,7 +38,7 @@ export class Proofs {
   readonly #unread: Set<number> = new Set();
   /** Slots whose record no sync covers that has ended well. */
   #unsynced: Set<number> = new Set();
-  /** Of a sync under way. */
+  /** Slots whose records a sync under way covers. */
   #covered: Set<number> = new Set();
   /** Slots whose record was written before a sync that failed. */
   readonly #unsafe: Set<number> = new Set();
@@ -58,7 +58,7 @@ export class Proofs {
     return this.#unread.size;
   }
 
-  // What the store does meanwhile.
+  // The store's own reads, writes and syncs.
 
   writing(slot: number): void {
     this.forget(slot);

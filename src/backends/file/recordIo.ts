@@ -281,7 +281,7 @@ export interface SlotRequest {
   staged: boolean;
   /** For a read: it compares what was just written there with the item, and keeps the bytes to itself. */
   readonly isReadBack?: boolean;
-  /** Of a write: its record was read back. */
+  /** Whether the record of a write was read back. */
   readonly wasReadBack?: boolean;
   /** Number of the record that a write makes; 0 until the header is laid out. */
   sequence: number;

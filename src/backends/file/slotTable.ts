@@ -307,7 +307,7 @@ export class RegionMarks {
     return this.writeAll();
   }
 
-  /** What was written may not be in the file: it is written again before the next write to its regions. */
+  /** The marks may not be in the file: they are written again before the next write to its regions. */
   forgetWritten(): void {
     this.#written = new RegionBits();
     this.#forgotten++;

@@ -474,7 +474,7 @@ interface DurabilitySettings {
   readonly syncMs: number;
 }
 
-/** What has to know of durability points. */
+/** A follower of durability points. */
 interface PointFollower {
   /** Writes again what an earlier sync that failed may have lost. @throws with the errno as `code` */
   mend(): Promise<void>;

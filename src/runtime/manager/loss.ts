@@ -99,7 +99,7 @@ function unpublishAll(core: Core, tier: number): number[] {
   return gone;
 }
 
-/** What was on its way down from the tier is not found there again. */
+/** Blocks on their way down from the tier are not found there again. */
 function forgetLeaving({ jobs, replicas }: Core, tier: number): void {
   for (let row = 0; row < jobs.rows; row++) {
     if (jobs.leaving[row] === Leaving.NOT || replicas.tierOf(jobs.source[row]) !== tier) continue;

@@ -271,7 +271,7 @@ export function saveContent(core: Core, content: number, tier: number, replaces:
   const row = createDemotion(core, content, source, tier, JobPriority.SAVE);
   if (row === -1) return 'busy';
   core.jobs.proves[row] = 1;
-  // What replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
+  // A copy that replaces another block counts once it has arrived, and the other one goes then (`finishMove`).
   if (room === 'replacing') core.setJobResident(row, 0);
   claim(core, row);
   return 'started';

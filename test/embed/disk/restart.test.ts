@@ -8,6 +8,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
+import { nvmeTier } from '../../../src/backends/file/fileTier.ts';
 import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/index.ts';
 import { kvLayout, TierKVError } from '../../../src/runtime/index.ts';
 import { sharedDevice } from '../../sharedDevice.ts';
@@ -28,6 +29,10 @@ function directory(): string {
   return dir;
 }
 
+/** Bytes of files for this number of blocks. */
+const files = (count: number): number =>
+  nvmeTier.bytesOf?.(count, layout.blockBytes, [layout.blockBytes]) ?? 0;
+
 const config = (dir: string, change: Partial<KVRuntimeConfig> = {}): KVRuntimeConfig => ({
   layout,
   model: 'test@1',
@@ -35,7 +40,7 @@ const config = (dir: string, change: Partial<KVRuntimeConfig> = {}): KVRuntimeCo
   secretKey: new Uint8Array(32).fill(7),
   hbmBytes: blocks(20),
   ddrBytes: blocks(20),
-  nvme: { dir, bytes: blocks(80) },
+  nvme: { dir, bytes: files(80) },
   offloadThreshold: 1,
   device: sharedDevice,
   ...change,
@@ -108,7 +113,7 @@ describe('the same prompts after a restart', () => {
       const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
       const kv = await KVRuntime.open({ layout, model: 'test@1', secretKey: new Uint8Array(32).fill(7),
         leavingShare: 1, hbmBytes: 20 * layout.blockBytes,
-        nvme: { dir: ${JSON.stringify(dir)}, bytes: 80 * layout.blockBytes } });
+        nvme: { dir: ${JSON.stringify(dir)}, bytes: ${files(80)} } });
       for (let prompt = 0; prompt < 8; prompt++) {
         const tokens = Uint32Array.from({ length: 97 }, (_, i) => prompt * 1_000_000 + i);
         const sequence = await kv.begin(tokens, { tenant: 'tenant' });
@@ -151,7 +156,7 @@ describe('the same prompts after a restart', () => {
       [{}, 6],
       [{ epoch: 1 }, 0],
       [{ epoch: 1 }, 6],
-      [{ epoch: 1, nvme: { dir, bytes: blocks(80), restart: 'empty' } }, 0],
+      [{ epoch: 1, nvme: { dir, bytes: files(80), restart: 'empty' } }, 0],
     ] as const) {
       const kv = await KVRuntime.open(config(dir, change));
       expect((await serve(kv, 1, 6)).prefilled).toBe(6 - found);
@@ -166,7 +171,7 @@ describe('the same prompts after a restart', () => {
     for (let prompt = 0; prompt < 10; prompt++) await serve(first, prompt, 6);
     await first.save();
     await first[Symbol.asyncDispose]();
-    await using second = await KVRuntime.open(config(dir, { nvme: { dir, bytes: blocks(62) } }));
+    await using second = await KVRuntime.open(config(dir, { nvme: { dir, bytes: files(62) } }));
     expect(second.manager.inspect.counters.adopted).toBe(59);
     const found = Array.from(
       { length: 10 },
