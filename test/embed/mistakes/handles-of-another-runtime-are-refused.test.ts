@@ -127,9 +127,10 @@ it('the tables above have every method that takes one', () => {
   const calls = new Set([...methodsTaking(Object.getPrototypeOf(mine), ['sequence', 'entries', 'table'])]);
   expect([...calls].sort()).toEqual([...Object.keys(withSequence), ...Object.keys(withTable)].sort());
   const hidden = ['live', 'refuse'];
-  const onManager = methodsTaking(KVManager.prototype, ['sequence', 'from']).filter(
-    (name) => !hidden.includes(name),
-  );
+  const withLooks = [KVManager.prototype, Object.getPrototypeOf(mine.manager.inspect) as object];
+  const onManager = withLooks
+    .flatMap((each) => methodsTaking(each, ['sequence', 'from']))
+    .filter((name) => !hidden.includes(name));
   expect([...new Set(onManager)].sort()).toEqual(Object.keys(managerCalls).sort());
   expect(methodsTaking(Openings.prototype, ['sequence']).sort()).toEqual(Object.keys(openingCalls).sort());
 });

@@ -71,7 +71,8 @@ const calls: Readonly<Record<string, (wrong: never) => unknown>> = {
     ].map((name) => [`open ${name}`, (x: never) => open({ [name]: x })]),
   ),
   'open log': (x) => open({ log: typeof x === 'string' && x !== '' ? 7 : x }),
-  'open nvme.dir': (x) => open({ nvme: { dir: x, bytes: blocks(9) } }),
+  // a text is a folder that would be made: here one that cannot be
+  'open nvme.dir': (x) => open({ nvme: { dir: x === 'text' ? '/dev/null/text' : x, bytes: blocks(9) } }),
   'open nvme.bytes': (x) => open({ nvme: { dir: '/nowhere/at/all', bytes: x } }),
   'open nvme.restart': (x) => open({ nvme: { dir: '/nowhere/at/all', bytes: blocks(9), restart: x } }),
   'open offload.hbm': (x) => open({ offload: { hbm: x } }),

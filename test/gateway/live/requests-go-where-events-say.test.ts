@@ -141,7 +141,7 @@ it('blocks that are told under salts alone, to a gateway without tenants: it say
   expect(gateway.notes).toEqual(said);
   await expect(
     Gateway.open({ backends: [{ url: a.url }], port: 0, noted: 'x' as never }),
-  ).rejects.toMatchObject({ code: 'TKV_INPUT', field: 'noted' });
+  ).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'noted' });
 });
 
 it('an address of events that cannot be one is refused', async () => {

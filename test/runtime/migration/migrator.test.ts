@@ -147,7 +147,7 @@ describe('a plan', () => {
     const given = (field: string) => expect.objectContaining({ code: 'TKV_INPUT', field });
     expect(() => new KVMigrator(new Port(), null as never)).toThrow(given('options'));
     expect(() => new BlockMoves(null as never)).toThrow(given('manager'));
-    const manager = { config: { tiers: [] }, cachedBlocks: () => {} };
+    const manager = { config: { tiers: [] }, inspect: { cachedBlocks: () => {} } };
     expect(() => new CachedMigration(manager as never, null as never)).toThrow(given('moves'));
   });
 });

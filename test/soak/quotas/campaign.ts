@@ -17,7 +17,7 @@ export interface QuotaSoakOptions {
   /** Whether another round follows, asked before each. */
   readonly goesOn: (roundsDone: number) => boolean;
   readonly callsPerRound: number;
-  /** Control: nobody has a quota. */
+  /** Control without quotas. */
   readonly withoutQuotas?: boolean;
   readonly progress?: (report: QuotaSoakReport) => void;
 }

@@ -43,7 +43,7 @@ export interface TenantSoakReport {
 const LAYOUT = kvLayout({ layers: 2, kvHeads: 2, headDim: 16, dtype: 'f16', blockTokens: 8 });
 const TENANTS = ['north', 'east', 'south', 'west'];
 /** Of blocks that have no tenant: what no tenant may see, and what sees no tenant's words. */
-const NOBODY = 0xee;
+const UNWRITTEN = 0xee;
 const TOP_BLOCKS = 24;
 const WORKERS = 4;
 const STATE_BYTES_MOST = 3 * LAYOUT.blockBytes;
@@ -446,12 +446,12 @@ class Round {
     const block = this.#some(this.#paged);
     if (what === 0 || block === undefined) this.#paged.push(...paged.allocateBlock(1 + random.below(3)));
     else if (what === 1) {
-      const keyCache = new Uint8Array(half).fill(NOBODY);
+      const keyCache = new Uint8Array(half).fill(UNWRITTEN);
       await paged.storeBlockData(block, { keyCache, valueCache: keyCache, tokenCount: LAYOUT.blockTokens });
     } else if (what === 2) {
       const { keyCache, valueCache } = await paged.getBlockData(block);
-      this.#saw(keyCache, NOBODY, 'keys of a paged block');
-      this.#saw(valueCache, NOBODY, 'values of a paged block');
+      this.#saw(keyCache, UNWRITTEN, 'keys of a paged block');
+      this.#saw(valueCache, UNWRITTEN, 'values of a paged block');
     } else {
       this.#paged.splice(this.#paged.indexOf(block), 1);
       paged.releaseBlock(block);
