@@ -193,7 +193,7 @@ export function thresholdsOf({
 
 /** Checks a migrator's options before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
 export function checkMigratorOptions(options: MigratorOptions): void {
-  requireMigratorOptions(options, 'migration');
+  migratorOptionsTable.read(options, 'migration');
   try {
     new HotColdClassifier(classifierOptionsOf(options));
     thresholdsOf(options);

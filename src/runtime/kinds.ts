@@ -95,7 +95,7 @@ const anyIterable = kindOf<never>(
   'an array, or what can be iterated',
   (value) => isObject(value) && (Symbol.iterator in value || Symbol.asyncIterator in value),
 );
-const abortSignal = kindOf<AbortSignal>(
+const abortSignal = kindOf<never>(
   'an AbortSignal',
   (value) => isObject(value) && 'aborted' in value && 'throwIfAborted' in value,
 );
@@ -178,8 +178,7 @@ export const fields = <Value extends object>(
   },
 });
 
-// biome-ignore lint/complexity/noBannedTypes: any function, whatever it takes
-export const func = <Value extends Function>(): ValueKind<Value> => anyFunction;
+export const func = <Value extends (...inputs: never) => unknown>(): ValueKind<Value> => anyFunction;
 
 /** Any typed array. */
 export const bytes = <Value extends ArrayBufferView>(): ValueKind<Value> => anyBytes;
@@ -191,7 +190,8 @@ export const set = <Value extends ReadonlySet<unknown>>(): ValueKind<Value> => a
 /** An array, or what can be iterated, also asynchronously. */
 export const iterable = <Value extends object>(): ValueKind<Value> => anyIterable;
 
-export const signal = (): ValueKind<AbortSignal> => abortSignal;
+/** A signal that ends a call, as the platform has it. */
+export const signal = <Value extends object>(): ValueKind<Value> => abortSignal;
 
 /** `null`, or a value of the kind. */
 export const orNull = <Value>(kind: ValueKind<Value>): ValueKind<Value | null> => ({

@@ -126,7 +126,7 @@ export function layoutMark(layout: string): Uint8Array {
 const callTable = optionTable({
   tenant: is.passed<PromptOptions['tenant']>(),
   extras: is.optional(is.passed<NonNullable<PromptOptions['extras']>>()),
-  signal: is.optional(is.signal()),
+  signal: is.optional(is.signal<AbortSignal>()),
 });
 
 /** The options of a call for one prompt. @throws TKV_INPUT for an unknown name, and for what is not a signal */

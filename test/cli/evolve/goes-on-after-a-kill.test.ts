@@ -124,7 +124,7 @@ it.each([
     ['--slots', 'routing,autoScale'],
     /--slots has autoScale, and the plan scales no instances.*--plan scaling/,
   ],
-  [['autoScale/hpa'], /autoScale decides nothing where the plan scales no instances.*--plan scaling/],
+  [['autoScale/hpa'], /autoScale decides nothing where the plan scales no instances.*plan scaling/],
   [['--features', 'nonsense'], /--features is not known \("nonsense"\)\. .*policy_nodes/],
   [['--features', 'policy_nodes,load_vc'], /--features is not known \("load_vc"\)\. Did you mean load_cv\?/],
   [['--features', 'load_cv,,policy_nodes'], /--features is not known \(""\)/],

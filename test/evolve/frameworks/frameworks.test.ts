@@ -100,7 +100,7 @@ it.skipIf(noPython)(
     expect(found['good checked']).toBe(true);
     for (const [name, why] of [
       ['broken', /has no score\. compile: /],
-      ['hangs', /has no score\. infrastructure_timeout: .*(deadline_s).*--plan/],
+      ['hangs', /has no score\. infrastructure_timeout: .*deadline_s.*smaller plan/],
     ] as const) {
       expect(found[name]).toMatch(/^the initial candidate .*\.star has no score/);
       for (const way of [name, `${name} gepa`, `${name} anything`]) expect(found[way]).toMatch(why);

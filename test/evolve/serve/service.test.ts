@@ -187,7 +187,7 @@ it.each([
   ],
   [
     { id: 1, method: 'evaluate', params: { frozen: { routing: 7 }, candidate: {} } },
-    /params.frozen.routing must be a string/,
+    /params.frozen.routing must be text/,
   ],
 ])('a request at fault is answered with what to change: %j', async (request, message) => {
   const response = await service().handle(request);

@@ -92,5 +92,5 @@ it('HTTP refuses a body that is not JSON or too large, and unknown paths', async
 it('a port that is taken is an error that says so', async () => {
   const port = Number(new URL(await open()).port);
   const service = new EvaluationService({ evaluator: new WeightEvaluator() });
-  await expect(serveHttp(service, '127.0.0.1', port)).rejects.toThrow(/cannot be had.*--http/);
+  await expect(serveHttp(service, '127.0.0.1', port)).rejects.toThrow(/cannot be had.*http/);
 });

@@ -253,7 +253,7 @@ it('a scheduler that is brought back has the ranks', () => {
   const names = (world: World) => ({
     nameOf,
     requestOf: (name: number) => byNumber.get(name) as ServingRequest,
-    sequenceOf: world.manager.inspect.sequence.bind(world.manager),
+    sequenceOf: world.manager.inspect.sequence.bind(world.manager.inspect),
   });
   restoreState(second.manager, saveState(first.manager));
   const saved = saveState({ visitState: (visitor) => first.scheduler.visitState(visitor, names(first)) });
