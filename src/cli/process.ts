@@ -227,14 +227,15 @@ export async function nameFields(command: Command): Promise<void> {
 }
 
 /**
- * The error in the words of the call. A field of the library that an option of the command sets is that option, and the file in
- * which standard input is kept is standard input.
+ * The error in the words of the call. A field of the library that an option of the command sets is that option, unless it was
+ * written in a line of a file. The file in which standard input is kept is standard input.
  */
 export function inCallersWords(error: unknown): unknown {
-  return renamed(
-    (name) => (kept !== undefined && name === kept.file ? 'standard input' : called.get(name)),
-    error,
-  );
+  const ofFile = error instanceof TierKVError && error.line !== undefined ? error.field : undefined;
+  return renamed((name) => {
+    if (kept !== undefined && name === kept.file) return 'standard input';
+    return name === ofFile ? undefined : called.get(name);
+  }, error);
 }
 
 const maxBytes = 2 ** 32;

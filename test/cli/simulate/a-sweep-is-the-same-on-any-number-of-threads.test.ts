@@ -55,7 +55,7 @@ describe('a sweep', () => {
       error: { code: 'TKV_CONFIG', field: '--hbm' },
     });
     expect(cheapest([good, failed], {})).toBe(good);
-    expect(() => pointsOf(['rate'], args)).toThrow(/--grid is "rate"/);
+    expect(() => pointsOf(['rate'], args)).toThrow(/grid is "rate"/);
     expect(() => pointsOf(['rate=1', 'rate=2'], args)).toThrow(/names rate twice/);
   });
 });
