@@ -230,14 +230,15 @@ export interface StoreIdentity {
   readonly epoch: number;
 }
 
-export const storeIdentityTable: OptionTable<StoreIdentity> = optionTable(
+/** Parts that are left out are empty. */
+export const storeIdentityTable: OptionTable<Partial<StoreIdentity>> = optionTable(
   {
-    model: is.text(),
-    layout: is.text(),
-    secretKey: is.text(),
-    extras: is.text(),
-    epoch: is.integer(0),
-  } satisfies Kinds<StoreIdentity>,
+    model: is.optional(is.text()),
+    layout: is.optional(is.text()),
+    secretKey: is.optional(is.text()),
+    extras: is.optional(is.text()),
+    epoch: is.optional(is.integer(0)),
+  } satisfies Kinds<Partial<StoreIdentity>>,
   'TKV_CONFIG',
 );
 

@@ -190,7 +190,7 @@ describe('a mistake is one clear error, and nothing is done', () => {
     [{ tokens: [] }, 'TKV_INPUT', 'tokens'],
     [{ tokens: 'text' }, 'TKV_INPUT', 'tokens'],
     [{ tokens: [1, -2] }, 'TKV_INPUT', 'tokens[1]'],
-    [{ tokens: new Array(2000).fill(1) }, 'TKV_CAPACITY', 'promptTokens'],
+    [{ tokens: new Array(2000).fill(1) }, 'TKV_CAPACITY', 'tokens'],
     [{ tenant: undefined }, 'TKV_INPUT', 'tenant'],
     [{ maxTokens: 0 }, 'TKV_CONFIG', 'maxTokens'],
     [{ maxTokens: 1.5 }, 'TKV_CONFIG', 'maxTokens'],

@@ -1,5 +1,6 @@
 /** A TieredKVStorage on the software device, and bytes that only one cell of one sequence can have. */
 
+import { nvmeTier } from '../../../src/backends/file/fileTier.ts';
 import { rowOffsetBytes } from '../../../src/runtime/geometry/box.ts';
 import { type KVBox, type KVLayout, kvLayout } from '../../../src/runtime/index.ts';
 import { patternWord } from '../../../src/runtime/pattern.ts';
@@ -18,6 +19,9 @@ export const layout: KVLayout = kvLayout({
 });
 export const allLayers: readonly number[] = [0, 1, 2, 3];
 export const blocks = (count: number): number => count * layout.blockBytes;
+/** Bytes of files for this number of blocks. */
+export const files = (count: number): number =>
+  nvmeTier.bytesOf?.(count, layout.blockBytes, [layout.blockBytes]) ?? 0;
 
 export function openStorage(config: Partial<TieredStorageConfig> = {}): Promise<TieredKVStorage> {
   return TieredKVStorage.open({

@@ -8,7 +8,17 @@ import { Tier } from '../../../src/runtime/index.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import type { TierConfig, TieredStorageConfig } from '../../../src/views/tieredConfig.ts';
 import type { TieredKVStorage } from '../../../src/views/tieredKVStorage.ts';
-import { allLayers, blockSize, blocks, bytesOf, dataOf, layout, openStorage, same } from './liveStorage.ts';
+import {
+  allLayers,
+  blockSize,
+  blocks,
+  bytesOf,
+  dataOf,
+  files,
+  layout,
+  openStorage,
+  same,
+} from './liveStorage.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-tiered-'));
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
@@ -17,7 +27,7 @@ const freshDir = (): string => mkdtempSync(join(dir, 'files-'));
 const threeTiers: readonly TierConfig[] = [
   { tier: 'hbm', capacityBytes: blocks(32) },
   { tier: 'ddr', capacityBytes: blocks(32) },
-  { tier: 'nvme', capacityBytes: blocks(64), path: freshDir() },
+  { tier: 'nvme', capacityBytes: files(64), path: freshDir() },
 ];
 const ids = (count: number): number[] => Array.from({ length: count }, (_, i) => 7 + i);
 
@@ -293,7 +303,7 @@ it('a pool that fills has its cold blocks moved down by itself, unless that is o
 it('thresholds that cannot be are refused before files are opened: the directory stays free', async () => {
   const tiers = [
     ...threeTiers.slice(0, 2),
-    { tier: 'nvme', capacityBytes: blocks(16), path: freshDir() },
+    { tier: 'nvme', capacityBytes: files(16), path: freshDir() },
   ] as const;
   const { pool } = withThreshold(-1);
   const wrong = { code: 'TKV_CONFIG', field: 'hotFrequencyThreshold' };
@@ -309,7 +319,7 @@ const withThreshold = (hotFrequencyThreshold: number): Pick<TieredStorageConfig,
 it('files that cannot be made durable at the end are closed all the same', async () => {
   const tiers: readonly TierConfig[] = [
     ...threeTiers.slice(0, 2),
-    { tier: 'nvme', capacityBytes: blocks(16), path: freshDir() },
+    { tier: 'nvme', capacityBytes: files(16), path: freshDir() },
   ];
   const storage = await openStorage({ tiers });
   vi.spyOn(FileStore.prototype, 'sync').mockRejectedValueOnce(new Error('as a disk that fails'));
