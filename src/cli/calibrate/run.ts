@@ -17,6 +17,7 @@ import { compareRecorded, type RequestTiming } from '../../sim/report/recordedCo
 import { readTraceHeader, traceRecords } from '../../sim/workload/traceV2.ts';
 import type { LinkRow } from '../../studies/measure/links.ts';
 import { median } from '../../studies/measure/manager.ts';
+import { inFlags } from '../flags.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 
@@ -64,7 +65,9 @@ export async function calibrate(given: CalibrateOptions): Promise<void> {
     return;
   }
   if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
-  if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
+  const { remote } = given;
+  if (remote !== undefined)
+    return await inFlags({ server: '--remote' }, () => calibrateRemote(given, remote, out));
   const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import(
     '../../studies/measure/links.ts'
   );

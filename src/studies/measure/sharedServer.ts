@@ -172,7 +172,7 @@ async function timed(work: Promise<readonly StoreResult[]>): Promise<number> {
   throw new TierKVError(
     'TKV_IO',
     `The server did not do what was measured: ${failed.reason}. See that it runs and has memory for 64 MiB of blocks, and try again.`,
-    { field: 'remote' },
+    { field: 'server' },
   );
 }
 
