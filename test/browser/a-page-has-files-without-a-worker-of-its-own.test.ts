@@ -5,6 +5,7 @@
 
 import type { CDPSession } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { nvmeTier } from '../../src/backends/file/fileTier.ts';
 import { chromiumProblem, openProfile } from './browser.ts';
 import { type WorkerPages, type WorkerTab, workerPages } from './workerPage.ts';
 
@@ -13,7 +14,10 @@ if (problem !== undefined) process.stderr.write(`SKIPPED: files of a page: ${pro
 
 const blockBytes = 16_384;
 const whole = { cachedTokens: 64, right: 4, wrong: 0 };
-const files = (dir: string, more: object = {}) => ({ nvme: { dir, bytes: 64 * blockBytes, ...more } });
+/** Files for 64 blocks: a limit in bytes is the limit of the files. */
+const files = (dir: string, more: object = {}) => ({
+  nvme: { dir, bytes: nvmeTier.bytesOf?.(64, blockBytes, [blockBytes]), ...more },
+});
 
 describe.skipIf(problem !== undefined)('files of a page', () => {
   let profile: Awaited<ReturnType<typeof openProfile>>;
