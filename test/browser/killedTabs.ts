@@ -79,11 +79,17 @@ export async function killedTabs(
     const tab = await pages.open(context);
     // how much is durable before it dies differs
     const points = 1 + (round % 5);
-    const writing = tab.call('writeOn', dir, seed + round, generation, points).catch(() => {});
-    await tab.page.waitForFunction(() => (globalThis as unknown as { said: unknown[] }).said.length > 0);
+    const writing = tab.call('writeOn', dir, seed + round, generation, points);
+    writing.catch(() => {}); // a call of a tab that was killed fails
+    // a call that fails before says why
+    const isTold = tab.page.waitForFunction(
+      () => (globalThis as unknown as { said: unknown[] }).said.length > 0,
+    );
+    isTold.catch(() => {});
+    await Promise.race([isTold, writing]);
     const said = await tab.said<Durable>();
     await crash(tab);
-    await writing;
+    await writing.catch(() => {});
     const [last] = said;
     const look = await watcher.call<StoreLook>('look', dir, true);
     note(found, look);
