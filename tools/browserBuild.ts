@@ -25,6 +25,21 @@ const counterparts: ReadonlyMap<string, string> = new Map([
   [source('embed/noteCipher.ts'), source('adapters/browser/noteCipher.ts')],
 ]);
 
+/** Doors of the package by the door that a bundler finds under the condition `browser`. */
+const doorsOfPages: ReadonlyMap<string, string> = new Map(
+  Object.values(
+    (
+      JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+        exports: Record<string, string | { default: string; browser?: { default: string } }>;
+      }
+    ).exports,
+  ).flatMap((door) => {
+    if (typeof door === 'string' || door.browser === undefined) return [];
+    const sourceOf = (built: string): string => source(built.replace('./dist/', '').replace(/\.js$/, '.ts'));
+    return [[sourceOf(door.default), sourceOf(door.browser.default)] as const];
+  }),
+);
+
 /** What a simulation by names reads; measurements and traces stay behind. */
 const dataFiles = ['models/*.json', 'hardware/*.json', 'latency/*.json'];
 
@@ -47,8 +62,10 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     if (id === 'node:path') return source('adapters/browser/paths.ts');
     if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
     const found = await this.resolve(id, importer, { ...options, skipSelf: true });
-    const counterpart = found === null ? undefined : counterparts.get(found.id);
-    return counterpart ?? found;
+    if (found === null) return null;
+    const door = doorsOfPages.get(found.id);
+    // the door of pages itself may stand on the other one
+    return counterparts.get(found.id) ?? (door === importer ? undefined : door) ?? found;
   },
   async load(id) {
     if (id === '\0tierkv:file-worker') {

@@ -25,6 +25,12 @@ export const programs: readonly string[] = [
   'transformersWorker',
 ];
 
+/** Programs whose packages are installed: the one over transformers.js needs `npm run extras`. */
+export const installedPrograms = (): readonly string[] =>
+  isInstalled('@huggingface/transformers')
+    ? programs
+    : programs.filter((name) => name !== 'transformersWorker');
+
 /** Writes pages, styles and programs into `dir`. @param names programs to build; default: all */
 export async function buildPages(dir: string, names: readonly string[] = programs): Promise<void> {
   rmSync(dir, { recursive: true, force: true });
@@ -126,9 +132,10 @@ if (import.meta.main) {
     options: { out: { type: 'string' }, port: { type: 'string', default: '8080' } },
   });
   const dir = resolve(values.out ?? join(root, '.built', 'browser'));
-  const has = isInstalled('@huggingface/transformers');
-  if (!has) console.log('Without the page over transformers.js: npm run extras installs what it needs.');
-  await buildPages(dir, has ? programs : programs.filter((name) => name !== 'transformersWorker'));
+  const names = installedPrograms();
+  if (names.length < programs.length)
+    console.log('Without the page over transformers.js: npm run extras installs what it needs.');
+  await buildPages(dir, names);
   if (values.out !== undefined) console.log(`${dir}: put these files on any server`);
   else {
     const { url } = await servePages(dir, Number(values.port));

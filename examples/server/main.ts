@@ -11,14 +11,6 @@ if (args.includes('--help')) {
   try {
     const options = serverOptions(args, process.env);
     const serving = await Serving.start(options, console.error);
-    const saves = options.state === undefined ? '; without --state its KV goes with it' : ' and saves the KV';
-    console.log(`Listening on ${serving.url} (Ctrl+C stops it${saves})`);
-    console.log(`Metrics, dashboard and hand-offs, for its operator: ${serving.operatorsUrl}`);
-    const { handoffs } = serving;
-    if (handoffs !== undefined) {
-      const from = handoffs.address === undefined ? '' : `; decode servers fetch KV from ${handoffs.address}`;
-      console.log(`Role ${handoffs.role}${from}`);
-    }
     const stop = async (): Promise<void> => {
       try {
         const saved = await serving.stop();
@@ -30,6 +22,7 @@ if (args.includes('--help')) {
         process.exitCode = 1;
       }
     };
+    // before the line that tells scripts the server is up: they may send a signal at once
     let askedMs = Infinity;
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, () => {
@@ -38,6 +31,14 @@ if (args.includes('--help')) {
         if (askedMs === Infinity) void stop();
         askedMs = Math.min(askedMs, performance.now());
       });
+    }
+    const saves = options.state === undefined ? '; without --state its KV goes with it' : ' and saves the KV';
+    console.log(`Listening on ${serving.url} (Ctrl+C stops it${saves})`);
+    console.log(`Metrics, dashboard and hand-offs, for its operator: ${serving.operatorsUrl}`);
+    const { handoffs } = serving;
+    if (handoffs !== undefined) {
+      const from = handoffs.address === undefined ? '' : `; decode servers fetch KV from ${handoffs.address}`;
+      console.log(`Role ${handoffs.role}${from}`);
     }
   } catch (error) {
     const isExpected = error instanceof TierKVError || (error instanceof Error && 'syscall' in error);

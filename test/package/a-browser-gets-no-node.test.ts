@@ -13,6 +13,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { NoteCipher } from '../../src/adapters/browser/noteCipher.ts';
 import { sha256 } from '../../src/backends/file/sha256.ts';
 import { buildForBrowsers } from '../../tools/browserBuild.ts';
+import { buildPages, installedPrograms } from '../../tools/browserPages.ts';
 
 const COMPRESSED_BYTES_MOST = 164_000;
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-browser-door-'));
@@ -88,6 +89,13 @@ it('has no code that only a page of transformers.js needs, which has its own doo
 it('has neither the simulator nor the command line in it', () => {
   const parts = modules.map((id) => /\/src\/(\w+)\//.exec(id)?.[1]).filter((part) => part !== undefined);
   expect(new Set(parts)).toEqual(new Set(['adapters', 'backends', 'embed', 'runtime']));
+});
+
+it('every example page builds, and takes the doors that pages have', async () => {
+  const out = join(dir, 'pages');
+  const names = installedPrograms();
+  await buildPages(out, names);
+  expect(readdirSync(out)).toEqual(expect.arrayContaining(names.map((name) => `${name}.js`)));
 });
 
 it('control: a module of Node is an error that names its importer', async () => {

@@ -52,6 +52,7 @@ describe('the exports map', () => {
     const inPages: Readonly<Record<string, string>> = {
       './compute': 'adapters/browser/compute',
       './sim': 'sim/page',
+      './observe': 'observe/page',
       './transformers': 'adapters/browser/transformers',
     };
     const target = (file: string): object => ({ types: `./dist/${file}.d.ts`, default: `./dist/${file}.js` });
