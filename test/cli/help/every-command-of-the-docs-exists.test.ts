@@ -47,7 +47,7 @@ async function refusalOf(words: readonly string[]): Promise<string | undefined> 
   let command: Command | undefined = (await makeProgram([name])).program.commands.find(
     (one) => one.name() === name,
   );
-  if (command === undefined) return `there is no command ${name}`;
+  if (command === undefined) return `the command ${name} does not exist`;
   const sub = command.commands.find((one) => one.name() === rest[0]);
   if (sub !== undefined) {
     command = sub;
@@ -75,7 +75,7 @@ it.each(found)('%s: %s', async (_page, line) => {
 });
 
 it.each([
-  ['simulat --rate 1', 'there is no command simulat'],
+  ['simulat --rate 1', 'the command simulat does not exist'],
   ['simulate --rat 1', 'simulate does not know --rat'],
   ['sweep --grid rate=1 -- --modell x', 'simulate does not know --modell'],
   ['bench links --quik', 'does not know --quik'],
