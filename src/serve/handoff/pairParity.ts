@@ -137,7 +137,7 @@ function requireHostMemory({ tiers }: ParityOptions): void {
 }
 
 interface ServedJob {
-  /** Of its directories and logs. */
+  /** Name of its directories and logs. */
   readonly name: string;
   readonly traffic: ServedTraffic;
   readonly isRehearsal: boolean;

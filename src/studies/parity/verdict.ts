@@ -1,4 +1,4 @@
-/** What a parity run came to, in three sentences: what was equal, how far the prediction was, and how good that is. */
+/** The verdict of a parity run in three sentences: what was equal, how far the prediction was, and how good that is. */
 
 import { isQuiet } from '../../io/machineLoad.ts';
 import { formatCount, formatCounted } from '../../io/printing/text.ts';
