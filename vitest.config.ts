@@ -9,7 +9,7 @@ import { filesLeftOut } from './test/extras.ts';
  * its environment, or start so much beside it that the modules are the least of their time.
  */
 const alone: readonly string[] = [
-  'test/{browser,crash,dashboard,fuzz-inputs,handoff,package,server-load,soak}/**/*.test.ts',
+  'test/{browser,crash,dashboard,fuzz-inputs,handoff,llama,package,server-load,soak}/**/*.test.ts',
   'test/backends/{arena,posix,webgpu}/**/*.test.ts',
   'test/cli/bench/a-bench-of-tiny-sizes-ends-with-all-its-rows.test.ts', // it counts the memory of its process
   'test/cli/{inputs,process}/**/*.test.ts', // a child's peak memory counts from that of its parent

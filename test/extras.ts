@@ -15,6 +15,7 @@ export const filesOfExtras: Readonly<Record<string, readonly string[]>> = {
   ],
   '@tensorflow/tfjs-core': ['test/compute/tensors/tfjs.test.ts'],
   assemblyscript: ['test/sim/sandbox/wasm/examples.test.ts'],
+  'node-llama-cpp': ['test/llama/**/*.test.ts'],
   binaryen: ['test/sim/sandbox/wasm/{budget,contract,metering}.test.ts'],
 };
 

@@ -78,6 +78,13 @@ interface TokenizerFile {
   readonly added_tokens: readonly { readonly id: number; readonly content: string }[];
 }
 
+const chatTemplate = (
+  JSON.parse(
+    fs.readFileSync(new URL('../server/tinyModel/files/tokenizer_config.json', import.meta.url), 'utf8'),
+  ) as {
+    readonly chat_template: string;
+  }
+).chat_template;
 const tokenizerFile = fileURLToPath(new URL('../server/tinyModel/files/tokenizer.json', import.meta.url));
 
 function vocabulary(): { tokens: string[]; kinds: number[]; merges: string[] } {
@@ -115,6 +122,7 @@ export function makeGguf(file: string, seed = 1): void {
     'tokenizer.ggml.merges': { texts: merges },
     'tokenizer.ggml.bos_token_id': { u32: 0 },
     'tokenizer.ggml.eos_token_id': { u32: 2 },
+    'tokenizer.chat_template': { text: chatTemplate },
   };
   const kvWidth = (hidden / heads) * kvHeads;
   // dims as GGUF has them: the one that lies together first

@@ -1,16 +1,18 @@
-/** The door `tierkv/policy`: policies as data, evaluated and searched by simulation. */
+/**
+ * The door `tierkv/sim`: described deployments simulated, the cheapest one found, and the parts of the simulator: workloads,
+ * models of latency, and simulations that run step by step; and policies as data, evaluated and searched by simulation. In a page
+ * it has `simulate`.
+ */
 
 import '../requireNode.ts';
 
 export type { TaskRunner } from '../io/workerPool.ts';
+export * from '../studies/index.ts';
 export { type EvaluateOptions, evaluate, SimulationEvaluator } from './evaluate/evaluator.ts';
 export { openPolicy } from './evaluate/openPolicy.ts';
 export { loadPlan } from './evaluate/plans.ts';
 export type { Explanation } from './evaluate/runCase.ts';
 export {
-  type CodePolicy,
-  type DecisionTreePolicy,
-  type ParameterizedPolicy,
   type PolicyBundle,
   type PolicySlot,
   type PolicySpec,

@@ -1,7 +1,4 @@
-/**
- * The door `tierkv/sim`: described deployments simulated, the cheapest one found, and the parts of the simulator: workloads,
- * models of latency, and simulations that run step by step. In a page it has `simulate`.
- */
+/** Names that questions asked of simulations add to the door `tierkv/sim`, and the parts of the simulator that it has. */
 
 import '../requireNode.ts';
 

@@ -1,6 +1,6 @@
 /**
- * node-llama-cpp with states of prefixes: the second process loads what the first one evaluated, and says the same. It needs
- * the package, which is not among those of this repository: name a directory with it in its `node_modules`.
+ * The example on node-llama-cpp: the second process loads what the first one evaluated, and says the same. It needs the package,
+ * which `npm run extras` installs; a directory with it in its `node_modules` may be named too.
  */
 
 import { execFile } from 'node:child_process';
@@ -15,7 +15,7 @@ const packageFolder = process.env.TIERKV_LLAMA ?? '.';
 const isThere = existsSync(join(packageFolder, 'node_modules', 'node-llama-cpp'));
 if (!isThere) {
   process.stderr.write(
-    'SKIPPED: node-llama-cpp: it is not installed; run: npm install --prefix DIRECTORY node-llama-cpp, and set TIERKV_LLAMA=DIRECTORY\n',
+    'SKIPPED: node-llama-cpp: it is not installed; run: npm run extras, or set TIERKV_LLAMA=DIRECTORY\n',
   );
 }
 
@@ -24,7 +24,7 @@ describe.skipIf(!isThere)('node-llama-cpp', () => {
   afterAll(() => rmSync(state, { recursive: true }));
 
   async function ask(...more: string[]): Promise<{ loaded: number; answer: string }> {
-    const program = ['examples/node-llama-cpp.ts', '--state', state, '--package', packageFolder, ...more];
+    const program = ['examples/node-llama-cpp.ts', '--state', state, '--package', packageFolder, '--threads', '1', ...more];
     const { stdout } = await promisify(execFile)(process.execPath, program);
     return {
       loaded: Number(/^(\d+) of \d+ tokens were loaded/m.exec(stdout)![1]),

@@ -25,7 +25,8 @@ it('all samples that are whole modules', async () => {
     ...{ isolatedModules: true, skipLibCheck: true, noEmit: true, allowImportingTsExtensions: true },
     paths: {
       tierkv: [join(root, 'src/index.ts')],
-      'tierkv/sim': [join(root, 'src/studies/index.ts')],
+      'tierkv/sim': [join(root, 'src/policy/index.ts')],
+      'tierkv/node-llama-cpp': [join(root, 'src/adapters/llama/index.ts')],
       'tierkv/*': ['', 'adapters/'].map((room) => join(root, `src/${room}*/index.ts`)),
     },
   };

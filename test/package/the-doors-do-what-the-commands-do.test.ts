@@ -1,5 +1,5 @@
 /**
- * `simulate` of `tierkv/sim` and `evaluate` of `tierkv/policy` give what the commands of those names write, from
+ * `simulate` and `evaluate` of `tierkv/sim` give what the commands of those names write, from
  * typed descriptions and without the command line.
  */
 

@@ -41,11 +41,11 @@ describe('the exports map', () => {
       '.': 'index',
       './views': 'views/index',
       './compute': 'compute/index',
-      './sim': 'studies/index',
-      './policy': 'policy/index',
+      './sim': 'policy/index',
       './serve': 'serve/index',
       './observe': 'observe/index',
       './transformers': 'adapters/transformers/index',
+      './node-llama-cpp': 'adapters/llama/index',
       './browser': 'adapters/browser/index',
       './testing': 'testing/index',
     };

@@ -7,6 +7,8 @@ import { tinyModelDirectory } from '../tinyModel/make.ts';
 import { type HandoffOptions, type Role, roles } from './handoffs.ts';
 
 export interface ServerOptions {
+  readonly engine: EngineName;
+  /** Of the model: its directory, or its file. */
   readonly directory: string;
   readonly name: string;
   readonly host: string;
@@ -23,6 +25,8 @@ export interface ServerOptions {
   /** undefined: what the model and HBM allow, at most 8192. */
   readonly contextTokens: number | undefined;
   readonly maxSequences: number;
+  /** Of an engine that computes on processors; undefined: its own choice. */
+  readonly threads: number | undefined;
   readonly maxWaiting: number;
   readonly steps: string | undefined;
   readonly log: string | undefined;
@@ -45,7 +49,10 @@ export interface ServerOptions {
 
 export const usage = `usage: npm run server -- [options]
 
-  --model DIR           checkpoint: config.json, tokenizer.json and weights (default: the tiny model here)
+  --engine NAME         what computes: tierkv, the decoder of this example, or llama, llama.cpp by node-llama-cpp
+                        (default tierkv)
+  --model DIR           checkpoint: config.json, tokenizer.json and weights (default: the tiny model here); with
+                        --engine llama a .gguf file
   --name NAME           name of the model in the API (default: tierkv-tiny, or the directory's name)
   --host HOST           default 127.0.0.1
   --port PORT           default 8000; 0: any that is free
@@ -56,7 +63,8 @@ export const usage = `usage: npm run server -- [options]
   --nvme-mib N          size of the files in it, with --state (default 1024)
   --context N           most tokens of prompt and answer together (default: what the model and HBM allow, at
                         most 8192)
-  --max-sequences N     most requests in a step (default 64)
+  --max-sequences N     most requests in a step (default 64; llama: 4)
+  --threads N           threads of llama.cpp (default: its own choice)
   --max-waiting N       most requests that wait; others get 429 (default 256)
   --grace-seconds N     how long requests under way may take at the stop (default 10)
   --allowed-origins O   origins whose pages may call the API, separated by commas, or * (default: none)
@@ -103,14 +111,18 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     );
   }
   const port = integer('port', 8000, 0, 65_535);
+  const engine = engineOf(values, text);
   const directory = text('model') ?? tinyModelDirectory;
   const base = directory
     .split(/[\\/]/)
     .filter((part) => part !== '')
     .at(-1);
   return {
+    engine,
     directory,
-    name: text('name') ?? (text('model') === undefined ? 'tierkv-tiny' : (base ?? 'model')),
+    name:
+      text('name') ??
+      (text('model') === undefined ? 'tierkv-tiny' : (base?.replace(/\.gguf$/, '') ?? 'model')),
     host: text('host') ?? '127.0.0.1',
     port,
     operatorPort: integer('operator-port', operatorPortOf(port), 0, 65_535),
@@ -120,7 +132,8 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     state: text('state'),
     nvmeBytes: integer('nvme-mib', 1024, 1, 2 ** 24) * mib,
     contextTokens: values.context === undefined ? undefined : integer('context', 8192, 2, 2 ** 24),
-    maxSequences: integer('max-sequences', 64, 1, 4096),
+    maxSequences: integer('max-sequences', engines[engine].sequences, 1, engines[engine].sequencesMost),
+    threads: values.threads === undefined ? undefined : integer('threads', 1, 1, 1024),
     maxWaiting: integer('max-waiting', 256, 0, 2 ** 20),
     steps: text('steps'),
     log: text('log'),
@@ -131,6 +144,47 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     graceMs: integer('grace-seconds', 10, 0, 86_400) * 1000,
     ...sharing(values, text, integer),
   };
+}
+
+export type EngineName = 'tierkv' | 'llama';
+
+/** Engines by name, with what the command line must know of them. */
+const engines: Readonly<
+  Record<
+    EngineName,
+    {
+      readonly sequences: number;
+      readonly sequencesMost: number;
+      /** Options that act on nothing of it. */
+      readonly without: readonly string[];
+    }
+  >
+> = {
+  tierkv: { sequences: 64, sequencesMost: 4096, without: ['threads'] },
+  llama: {
+    sequences: 4,
+    sequencesMost: 256,
+    without: [
+      ...['hbm-mib', 'steps', 'remote', 'remote-mib', 'role', 'handoff-port', 'handoff-host'],
+      ...['handoff-advertise', 'handoff-answer', 'handoff-lease-seconds'],
+    ],
+  },
+};
+
+function engineOf(
+  values: Readonly<Record<string, string | undefined>>,
+  text: (name: string) => string | undefined,
+): EngineName {
+  const given = text('engine') ?? 'tierkv';
+  const names = Object.keys(engines) as EngineName[];
+  const name = names.find((each) => each === given);
+  if (name === undefined) throw optionError('--engine', `is ${given}`, `Give one of ${names.join(', ')}`);
+  const useless = engines[name].without.find((each) => values[each] !== undefined);
+  if (useless !== undefined)
+    throw optionError(`--${useless}`, `is given, and does nothing with --engine ${name}`, 'Leave it out');
+  if (name === 'llama' && !values.model?.endsWith('.gguf'))
+    throw optionError('--model', `must be a .gguf file with --engine ${name}`, 'Name one');
+  return name;
 }
 
 /** What servers share, and the legs that this one takes. */
@@ -185,6 +239,8 @@ function sharing(
 }
 
 const optionNames = [
+  'engine',
+  'threads',
   'model',
   'name',
   'host',
@@ -288,6 +344,10 @@ const optionOf: Readonly<Record<string, string>> = {
   'listen.port': '--handoff-port',
   'listen.host': '--handoff-host',
   contextTokens: '--context',
+  contextSize: '--context',
+  model: '--model',
+  sequences: '--max-sequences',
+  threads: '--threads',
   maxSequences: '--max-sequences',
   log: '--log',
 };

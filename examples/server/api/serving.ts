@@ -10,7 +10,8 @@ import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { TierKVError } from '../../../src/index.ts';
-import { type CacheConfig, Engine } from '../engine/index.ts';
+import { type CacheConfig, Engine, type ServedEngine } from '../engine/index.ts';
+import { LlamaEngine } from '../engines/llamaEngine.ts';
 import { AccessLog } from './accessLog.ts';
 import { makeApp } from './app.ts';
 import { Handoffs } from './handoffs.ts';
@@ -21,8 +22,8 @@ import { asOptionError, optionError, type ServerOptions } from './options.ts';
 /** How long the last bytes of answers may take at the stop. */
 const farewellMs = 2000;
 
-export class Serving {
-  readonly engine: Engine;
+export class Serving<Served extends ServedEngine = ServedEngine> {
+  readonly engine: Served;
   readonly app: FastifyInstance;
   readonly url: string;
   /** Metrics, dashboard and hand-offs, for its operator. */
@@ -34,7 +35,7 @@ export class Serving {
   #stopped: Promise<number> | undefined;
 
   private constructor(
-    engine: Engine,
+    engine: Served,
     app: FastifyInstance,
     url: string,
     operators: FastifyInstance,
@@ -114,7 +115,8 @@ export class Serving {
       this.operators.server.closeAllConnections();
       await closing;
       if (steps !== undefined)
-        fs.writeFileSync(steps, this.engine.steps.csv('server', nodePath.join(directory, 'config.json')));
+        if (this.engine instanceof Engine)
+          fs.writeFileSync(steps, this.engine.steps.csv('server', nodePath.join(directory, 'config.json')));
     }
   }
 }
@@ -126,30 +128,39 @@ async function openEngine(
   options: ServerOptions,
   log: (line: string) => void,
   device: CacheConfig['device'],
-): Promise<Engine> {
-  const { directory, state, hbmBytes, ddrBytes, nvmeBytes, maxSequences, contextTokens } = options;
+): Promise<ServedEngine> {
+  const { directory, state, hbmBytes, ddrBytes, nvmeBytes, maxSequences, contextTokens, threads } = options;
   const said = new Set<string>();
   const notice = (line: string): void => {
     if (!said.has(line)) log(line);
     said.add(line);
   };
-  const open = (): Promise<Engine> => {
+  const onError = (error: unknown): void => log(textOf(error));
+  const open = (): Promise<ServedEngine> => {
     const nvme = state === undefined ? undefined : { dir: directoryIn(state, 'kv'), bytes: nvmeBytes };
+    const cache = {
+      secretKey: secretOf(options, log),
+      ddrBytes,
+      notice,
+      ...(options.log === undefined ? {} : { log: options.log }),
+      ...(nvme === undefined ? {} : { nvme: { ...nvme, allocation: 'extents' as const } }),
+    };
+    if (options.engine === 'llama')
+      return LlamaEngine.open({
+        file: directory,
+        contextTokens,
+        sequences: maxSequences,
+        threads,
+        cache,
+        onError,
+      });
+    const remote = options.remote === undefined ? {} : { remote: options.remote };
     return Engine.open({
       directory,
-      cache: {
-        secretKey: secretOf(options, log),
-        ...(options.remote === undefined ? {} : { remote: options.remote }),
-        hbmBytes,
-        ddrBytes,
-        notice,
-        device,
-        ...(options.log === undefined ? {} : { log: options.log }),
-        ...(nvme === undefined ? {} : { nvme: { ...nvme, allocation: 'extents' } }),
-      },
+      cache: { ...cache, ...remote, hbmBytes, device },
       ...(contextTokens === undefined ? {} : { contextTokens }),
       maxSequences,
-      onError: (error) => log(textOf(error)),
+      onError,
     });
   };
   try {
@@ -252,11 +263,12 @@ function directoryIn(state: string, name: string): string {
 }
 
 async function openHandoffs(
-  engine: Engine,
+  engine: ServedEngine,
   { handoffs }: ServerOptions,
   log: (line: string) => void,
 ): Promise<Handoffs | undefined> {
-  if (handoffs === undefined) return undefined;
+  // options refuse a role for other engines
+  if (handoffs === undefined || !(engine instanceof Engine)) return undefined;
   try {
     return await Handoffs.open(engine, handoffs, log);
   } catch (error) {

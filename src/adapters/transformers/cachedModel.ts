@@ -7,7 +7,6 @@
  */
 
 import { guarded } from '../../backends/guarded.ts';
-import { type TierOptions, tierRows } from '../../backends/tierRows.ts';
 import { hexOf } from '../../embed/assembly.ts';
 import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
@@ -15,6 +14,7 @@ import { configError } from '../../runtime/errors.ts';
 import { layoutFingerprint, requireLayout } from '../../runtime/geometry/layout.ts';
 import * as is from '../../runtime/kinds.ts';
 import { type Kinds, optionTable } from '../../runtime/options.ts';
+import { type OwnRuntime, ownNames, ownSettings } from '../runtimeSettings.ts';
 import {
   type DecoderModel,
   type EngineCache,
@@ -37,9 +37,6 @@ import {
 import { ropeRegimesOf } from './ropeRegime.ts';
 import { weightsOf } from './weights.ts';
 
-/** Settings of a runtime that the model does not determine. */
-type OwnRuntime = Omit<KVRuntimeConfig, 'layout' | 'layerGroups' | 'model' | 'extras' | 'notice'>;
-
 /** Either `runtime`, or the settings of one: `secretKey`, `ddrBytes`, `nvme` and the others of `KVRuntime.open`. */
 export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   /** The model's directory, or its ONNX file. The content of all files that it names is part of the keys. */
@@ -60,30 +57,6 @@ export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   readonly notice?: ((line: string) => void) | undefined;
   /** In a page alone, as for `openInBrowser`; refused in Node. There `weights` are addresses. */
   readonly filesElse?: 'fail' | 'without';
-}
-
-const settingTable = optionTable({
-  blocksPerPage: is.optional(is.passed()),
-  secretKey: is.optional(is.passed()),
-  epoch: is.optional(is.passed()),
-  sharingGroups: is.optional(is.passed()),
-  tokenIds: is.optional(is.passed()),
-  explain: is.optional(is.passed()),
-  eviction: is.optional(is.passed()),
-  lowerCopy: is.optional(is.passed()),
-  leavingShare: is.optional(is.passed()),
-  log: is.optional(is.passed()),
-  scrub: is.optional(is.passed()),
-  offload: is.optional(is.passed()),
-  offloadThreshold: is.optional(is.passed()),
-  migration: is.optional(is.passed()),
-  transferDeadlineMs: is.optional(is.passed()),
-  wrapStores: is.optional(is.passed()),
-} satisfies Kinds<Partial<Omit<OwnRuntime, keyof TierOptions>>>);
-
-/** Names of `OwnRuntime`: settings, and the options of every tier. */
-function ownNames(): string[] {
-  return [...settingTable.names, ...tierRows.flatMap((row) => row.optionNames)];
 }
 
 const cacheTable = optionTable(
@@ -187,15 +160,8 @@ function runtimeConfig(
   identity: Uint8Array,
 ): KVRuntimeConfig {
   const { blockTokens = 16, notice } = options;
-  // the names are those of the interface, which the types of fromEntries do not say
-  const settings = Object.fromEntries(
-    Object.entries(options).filter(([name]) => ownNames().includes(name)),
-  ) as unknown as OwnRuntime;
-  if (settings.secretKey === undefined) {
-    throw configError('secretKey', 'is missing', 'Give 16 to 32 secret bytes, and keep them over restarts.');
-  }
   return {
-    ...settings,
+    ...ownSettings(options),
     layout: layoutOfShape(shape, blockTokens),
     model: `transformers.js ${hexOf(identity)}`,
     ...(notice === undefined ? {} : { notice }),

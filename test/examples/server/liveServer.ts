@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import OpenAI from 'openai';
 import { Serving, serverOptions } from '../../../examples/server/api/index.ts';
 import type { ServerOptions } from '../../../examples/server/api/options.ts';
-import type { CacheConfig } from '../../../examples/server/engine/index.ts';
+import type { CacheConfig, Engine } from '../../../examples/server/engine/index.ts';
 import { sharedDevice } from '../../sharedDevice.ts';
 
 export const model = 'tierkv-tiny';
@@ -18,10 +18,10 @@ export const keys: ReadonlyMap<string, string> = new Map([
 ]);
 
 export class LiveServer implements AsyncDisposable {
-  readonly serving: Serving;
+  readonly serving: Serving<Engine>;
   readonly lines: string[];
 
-  private constructor(serving: Serving, lines: string[]) {
+  private constructor(serving: Serving<Engine>, lines: string[]) {
     this.serving = serving;
     this.lines = lines;
   }
@@ -33,7 +33,8 @@ export class LiveServer implements AsyncDisposable {
   ): Promise<LiveServer> {
     const lines: string[] = [];
     const all = { ...serverOptions(['--port', '0'], {}), ...options };
-    return new LiveServer(await Serving.start(all, (line) => lines.push(line), device), lines);
+    const serving = await Serving.start(all, (line) => lines.push(line), device);
+    return new LiveServer(serving as Serving<Engine>, lines);
   }
 
   get url(): string {
