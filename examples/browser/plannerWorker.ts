@@ -5,7 +5,7 @@ import {
   type SimulationResult,
   simulate,
   simulationChoices,
-} from '../../src/studies/index.ts';
+} from '../../src/sim/page.ts';
 
 /** Points of a curve: more than a chart has pixels for would only cost time. */
 const POINTS_MOST = 240;

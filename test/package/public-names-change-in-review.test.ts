@@ -23,7 +23,7 @@ it('they are what the modules export, in Node and in pages', async () => {
   for (const door of doors()) {
     const values = Object.keys((await import(`../../${door.file}`)) as object).sort();
     const names = publicNames(door);
-    expect(values.length, door.name).toBeGreaterThan(2);
+    expect(values.length, door.name).toBeGreaterThan(0);
     expect(
       names.flatMap(({ name, kind }) => (kind === 'type' ? [] : [name])),
       door.name,

@@ -51,6 +51,7 @@ export const rules: TidyRules = {
   variantFolders: ['src/runtime/eviction', 'src/sim/control/routing', 'src/sim/control/catalogue'],
   doors: [
     ...packageDoors,
+    'src/studies/index.ts', // the door tierkv/sim has all of it
     // what a build for browsers puts in the place of a module
     ...['adapter', 'blockPort', 'inputs', 'noteCipher', 'opfsFolder'].map(
       (name) => `src/adapters/browser/${name}.ts`,

@@ -10,10 +10,10 @@
  * itself loads a state with a flipped byte without a word. A fault of the tiers costs no answer: it is told, and the model computes.
  */
 
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import fs from 'node:fs/promises';
-import { availableParallelism, tmpdir } from 'node:os';
+import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { guarded } from '../../backends/guarded.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
@@ -24,7 +24,15 @@ import type { RequestExtras } from '../../runtime/index.ts';
 import * as is from '../../runtime/kinds.ts';
 import { type Kinds, optionTable } from '../../runtime/options.ts';
 import { type OwnRuntime, ownNames, ownSettings } from '../runtimeSettings.ts';
-import type { LlamaContext, LlamaEngine, LlamaModel, LlamaSequence } from './engine.ts';
+import {
+  type LlamaContext,
+  type LlamaEngine,
+  type LlamaModel,
+  type LlamaSequence,
+  removeLeftFiles,
+  savedState,
+  withFile,
+} from './engine.ts';
 import { copyRows, readState, rowsText, type StateShape, StateWriter, tokenBytes } from './stateFile.ts';
 
 /** Settings of a runtime beside the model's: `secretKey`, `ddrBytes`, `nvme` and the others of `KVRuntime.open`. */
@@ -511,65 +519,6 @@ async function shapeOf(model: LlamaModel, sequence: LlamaSequence): Promise<Stat
   if (tokenBytes(state.shape) !== tokenBytes(shape))
     throw new Error('a state that is written is read otherwise');
   return shape;
-}
-
-// Files: llama.cpp takes and gives states by them alone.
-
-/** Memory where the system has files in it, so that a state touches no disk on its way. */
-async function scratchFolder(): Promise<string> {
-  const inMemory = '/dev/shm';
-  try {
-    await fs.access(inMemory, fs.constants.W_OK);
-    return inMemory;
-  } catch {
-    return tmpdir();
-  }
-}
-
-const scratchName = /^tierkv-llama-(\d+)-[0-9a-f]{16}$/;
-
-async function scratchFile(): Promise<string> {
-  return path.join(await scratchFolder(), `tierkv-llama-${process.pid}-${randomBytes(8).toString('hex')}`);
-}
-
-/** A process that was killed may leave a state in memory, where it would lie until the machine ends. */
-async function removeLeftFiles(): Promise<void> {
-  const folder = await scratchFolder();
-  for (const name of await fs.readdir(folder)) {
-    const pid = Number(scratchName.exec(name)?.[1]);
-    // another user's files stay: they cannot be removed
-    if (pid > 0 && !isAlive(pid)) await fs.rm(path.join(folder, name), { force: true }).catch(() => {});
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
-
-async function withFile<Result>(bytes: Buffer, use: (file: string) => Promise<Result>): Promise<Result> {
-  const file = await scratchFile();
-  try {
-    await fs.writeFile(file, bytes, { mode: 0o600, flag: 'wx' });
-    return await use(file);
-  } finally {
-    await fs.rm(file, { force: true });
-  }
-}
-
-async function savedState(sequence: LlamaSequence): Promise<Buffer> {
-  const file = await scratchFile();
-  try {
-    await fs.writeFile(file, '', { mode: 0o600, flag: 'wx' }); // llama.cpp would make one that all users read
-    await sequence.saveStateToFile(file);
-    return await fs.readFile(file);
-  } finally {
-    await fs.rm(file, { force: true });
-  }
 }
 
 /** The parts of a model in several files are named by their number. */

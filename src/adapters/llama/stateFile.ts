@@ -39,7 +39,7 @@ export interface StateShape {
 }
 
 /** A state in a file's bytes. */
-export interface SequenceState {
+interface LlamaState {
   readonly shape: StateShape;
   readonly tokens: Uint32Array;
   readonly bytes: Buffer;
@@ -94,7 +94,7 @@ class Reader {
 }
 
 /** @throws TKV_MISMATCH for a file whose parts do not come to its length */
-export function readState(bytes: Buffer): SequenceState {
+export function readState(bytes: Buffer): LlamaState {
   const read = new Reader(bytes);
   const magic = read.u32();
   if (magic !== MAGIC) throw foreign(`begins with ${magic.toString(16)}`);
@@ -103,7 +103,7 @@ export function readState(bytes: Buffer): SequenceState {
   read.skip(4 * count);
   const tokens = Uint32Array.from({ length: count }, (_, i) => bytes.readUInt32LE(HEAD_BYTES + 4 * i));
   const streams = read.u32();
-  let found: Omit<SequenceState, 'tokens' | 'bytes'> | undefined;
+  let found: Omit<LlamaState, 'tokens' | 'bytes'> | undefined;
   for (let stream = 0; stream < streams; stream++) {
     const cells = read.u32();
     if (cells === 0) continue;
@@ -120,7 +120,7 @@ function readStream(
   read: Reader,
   count: number,
   head: Pick<StateShape, 'version' | 'streams'>,
-): Omit<SequenceState, 'tokens' | 'bytes'> {
+): Omit<LlamaState, 'tokens' | 'bytes'> {
   const cells = new Uint32Array(count).fill(count);
   for (let cell = 0; cell < count; cell++) {
     const position = read.u32();
@@ -153,7 +153,7 @@ function readStream(
 
 /** Copies the rows of `count` tokens from position `from` on into the bytes of a block. */
 export function copyRows(
-  { shape, bytes, cells, starts }: SequenceState,
+  { shape, bytes, cells, starts }: LlamaState,
   from: number,
   count: number,
   block: Uint8Array,
