@@ -87,7 +87,10 @@ export function loadModel(asked: string, assumePlainAttention: boolean = false):
       .replace(/[/\\]config\.json$/, '')
       .replace(/\.json$/, '')
       .replace(/^.*[/\\]/, '');
-    return parseModelConfig(readText(asked), asked, name, assumePlainAttention);
+    const side = path.join(path.dirname(asked), 'hf_quant_config.json');
+    const isFolder = path.basename(asked) === 'config.json';
+    const said = isFolder && exists(side) ? { text: readText(side), file: side } : undefined;
+    return parseModelConfig(readText(asked), asked, name, assumePlainAttention, said);
   }
   if (isPath(asked)) {
     const remedy = `Give the path of its config.json, such as ${path.join(asked, 'config.json')}.`;

@@ -85,7 +85,7 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
       case 'blackbox':
         return new Blackbox(coefficients.values);
       case 'calibrated':
-        requireDivisibleHeads(model, parallelism.tp);
+        requireDivisibleHeads(model, parallelism.tp, true);
         return new Calibrated(
           shape,
           hardware.interconnectGbPerS,

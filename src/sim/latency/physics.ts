@@ -5,12 +5,14 @@
 
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
+import { layerKvBytesPerToken } from './engineMemory.ts';
+import { fullLayersOf } from './hybridLayers.ts';
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
 import {
   type Hardware,
   kvElementBytesOf,
+  kvElements,
   layerSplit,
-  localKvHeads,
   type ModelConfig,
   trueHeadDim,
 } from './modelConfig.ts';
@@ -28,6 +30,8 @@ interface WeightMatrix {
 
 export interface EngineShape {
   readonly layers: number;
+  /** Layers that attend or keep a state: not feed-forward blocks that count as layers. */
+  readonly mixingLayers: number;
   readonly moeLayers: number;
   readonly denseLayers: number;
   readonly hiddenSize: number;
@@ -93,6 +97,45 @@ function latentMatrices(model: ModelConfig, tp: number): WeightMatrix[] {
   ];
 }
 
+/**
+ * What a step reads of a context and computes over it: of the whole of it, and of a window. Sparse attention reads what its indexer
+ * chose, at most so many tokens, as a window does, and the indexer's keys of all.
+ */
+function attended(
+  model: ModelConfig,
+  tp: number,
+  full: number,
+  windows: number,
+  pairFlops: number,
+): Pick<
+  EngineShape,
+  | 'kvBytesPerToken'
+  | 'attentionFlopsPerPair'
+  | 'windowTokens'
+  | 'windowKvBytesPerToken'
+  | 'windowFlopsPerPair'
+> {
+  const bytes = full * layerKvBytesPerToken(model, tp, kvElementBytesOf(model));
+  const { indexer } = model;
+  if (indexer !== undefined) {
+    return {
+      kvBytesPerToken: indexer.layers * indexer.tokenBytes,
+      attentionFlopsPerPair: indexer.layers * 2 * indexer.heads * indexer.headDim,
+      windowTokens: indexer.topk,
+      windowKvBytesPerToken: bytes,
+      windowFlopsPerPair: full * pairFlops,
+    };
+  }
+  const elements = kvElements(model, tp, true);
+  return {
+    kvBytesPerToken: bytes,
+    attentionFlopsPerPair: full * pairFlops,
+    windowTokens: windows > 0 ? (model.hybrid?.windowTokens ?? 0) : 0,
+    windowKvBytesPerToken: windows * elements * kvElementBytesOf(model),
+    windowFlopsPerPair: windows * pairFlops,
+  };
+}
+
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
 
 export function engineShape(
@@ -112,9 +155,9 @@ export function engineShape(
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;
-  const kvSize = localKvHeads(model, tp) * headDim;
+  const valueDim = model.valueDim ?? headDim;
+  const valueSize = (model.heads * valueDim) / tp;
   const { moe, dense } = layerSplit(model, true);
-  const latent = model.kvLoraRank + model.qkRopeHeadDim;
   const inputs = gatedActivations.includes(model.hiddenAct) ? 2 : 1;
   const block = (width: number, count: number): WeightMatrix[] =>
     width === 0 || count === 0
@@ -123,9 +166,9 @@ export function engineShape(
           { depth: d, columns: (inputs * width) / tp, count },
           { depth: width / tp, columns: d, count },
         ];
-  const { windowTokens = 0, windowLayers = 0, linearLayers = 0 } = model.hybrid ?? {};
-  const attending = model.layers - linearLayers;
-  const full = attending - windowLayers;
+  const { windowLayers = 0, sharingWindowLayers = 0, linearLayers = 0, idleLayers = 0 } = model.hybrid ?? {};
+  const attending = model.layers - linearLayers - idleLayers;
+  const full = fullLayersOf(model).attending;
   const { linearInputs = 0, linearOutputs = 0, stateElements = 0 } = model.hybrid ?? {};
   const linear: WeightMatrix[] =
     linearLayers === 0
@@ -138,20 +181,21 @@ export function engineShape(
     model.kvLoraRank > 0
       ? latentMatrices(model, tp)
       : [
-          { depth: d, columns: querySize + 2 * kvSize, count: attending },
-          { depth: querySize, columns: d, count: attending },
+          { depth: d, columns: querySize + kvElements(model, tp), count: attending },
+          { depth: valueSize, columns: d, count: attending },
         ];
   const expertFfn = model.expertFfnSize || model.ffnSize;
   // scores and weighted sum: twice two products a pair, over the heads' own keys and values
   const { plainHeadDim = headDim, valueHeadDim = headDim } = model.mla ?? {};
   const pairFlops =
     model.mla === undefined
-      ? 4 * querySize
+      ? 2 * (querySize + valueSize)
       : (2 * model.heads * (plainHeadDim + model.qkRopeHeadDim + valueHeadDim)) / tp;
   const router = moe > 0 ? [{ depth: d, columns: model.experts, count: moe }] : [];
   const eightBit = model.weightBytes === 1 && hardware.peakTflops8bit > 0;
   return {
     layers: model.layers,
+    mixingLayers: model.layers - idleLayers,
     moeLayers: moe,
     denseLayers: dense,
     hiddenSize: d,
@@ -178,11 +222,7 @@ export function engineShape(
     expertsPerToken: model.expertsPerToken,
     expertGpus: tp * dp,
     expertImbalance,
-    kvBytesPerToken: full * (model.kvLoraRank > 0 ? latent : 2 * kvSize) * kvElementBytesOf(model),
-    attentionFlopsPerPair: full * pairFlops,
-    windowTokens,
-    windowKvBytesPerToken: windowLayers * 2 * kvSize * kvElementBytesOf(model),
-    windowFlopsPerPair: windowLayers * 4 * querySize,
+    ...attended(model, tp, full, windowLayers + sharingWindowLayers, pairFlops),
     stateBytes: (linearLayers * stateElements * model.activationBytes) / tp,
     peakFlopsPerUs: (eightBit ? hardware.peakTflops8bit : hardware.peakTflops) * 1e6,
     peakFlops16PerUs: hardware.peakTflops * 1e6,
