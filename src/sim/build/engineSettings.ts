@@ -515,9 +515,9 @@ function refuseIdleParallelism(
   backend: LatencyBackend,
   comm: string | undefined,
 ): void {
-  if (dp > 1 && backend !== 'trained-physics' && backend !== 'calibrated') {
+  if (dp > 1 && !['trained-physics', 'calibrated', 'kernels'].includes(backend)) {
     const problem = `is ${dp}, and the latency model ${backend} has no part for it`;
-    throw fault(deployment, 'dp', problem, 'Use trained-physics or calibrated, or leave it out.');
+    throw fault(deployment, 'dp', problem, 'Use kernels, calibrated or trained-physics, or leave it out.');
   }
   if (comm === undefined) return;
   if (backend !== 'trained-physics' || model.experts === 0) {

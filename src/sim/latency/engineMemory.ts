@@ -11,7 +11,6 @@
 import { configError, namedError, requireInteger } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
-import { fullLayersOf } from './hybridLayers.ts';
 import { kvLayout } from './kvLayout.ts';
 import {
   type Hardware,
@@ -185,21 +184,6 @@ export function localKvBytesPerToken(model: ModelConfig, tp: number, elementByte
   const { groupLayers, fullGroups } = kvLayout(model);
   const { layers: indexing = 0, tokenBytes = 0 } = model.indexer ?? {};
   return groupLayers * fullGroups * layerKvBytesPerToken(model, tp, elementBytes) + indexing * tokenBytes;
-}
-
-/** Bytes of KV of one token that a model keeps on one GPU of `tp`, of layers of full attention with their indexers, and of windows. */
-export function keptBytes(
-  model: ModelConfig,
-  tp: number,
-  elementBytes: number,
-): { readonly full: number; readonly window: number; readonly state: number } {
-  const { layers: indexing = 0, tokenBytes = 0 } = model.indexer ?? {};
-  const { windowLayers = 0, linearLayers = 0, stateElements = 0 } = model.hybrid ?? {};
-  return {
-    full: fullLayersOf(model).keeping * layerKvBytesPerToken(model, tp, elementBytes) + indexing * tokenBytes,
-    window: windowLayers * kvElements(model, tp, true) * elementBytes,
-    state: (linearLayers * stateElements * model.activationBytes) / tp,
-  };
 }
 
 function activationBytes(model: ModelConfig, options: EngineMemoryOptions): number {

@@ -32,7 +32,7 @@ export interface HybridLayers {
 }
 
 /** KV heads of a layer, over all GPUs, and elements of a key and a value of one head. */
-export interface HeadSizes {
+interface HeadSizes {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly valueDim: number;
@@ -67,7 +67,7 @@ type LinearSizes = Pick<HybridLayers, 'stateElements' | 'linearInputs' | 'linear
 
 /** State and projections of a linear layer. @param activationBytes of an element of its convolution */
 function linearOf(config: LayerKeys, hiddenSize: number, activationBytes: number): LinearSizes {
-  // states of 32 bits count as so many elements of the activations' size
+  // states of 32 bits count as elements of the activations' size
   const isNemotron = config.text('model_type') === 'nemotron_h';
   const dtype =
     config.text('mamba_ssm_cache_dtype') || config.text('mamba_ssm_dtype') || (isNemotron ? 'float32' : '');

@@ -1,5 +1,5 @@
 /**
- * Keys of a `config.json` that speak of layers and attention: those that give each layer its kind, and those that this reader does
+ * Keys of a `config.json` that speak of layers and attention: keys that give each layer its kind, and keys that this reader does
  * not know. A key that is not known may give each token other bytes of KV, so the model is refused with the key's name unless its user
  * says that all layers attend plainly. Keys that speak of anything else are not looked at.
  */

@@ -51,7 +51,7 @@ export interface ModelConfig extends Quantisation {
   readonly headDim: number;
   /** Size of the value of a head, where keys have another. */
   readonly valueDim?: number;
-  /** What finds the tokens that sparse attention reads, where it does. */
+  /** The part that finds the tokens that sparse attention reads, where it does. */
   readonly indexer?: Indexer;
   /** Feed-forward blocks with and without experts, where they are not one a layer. */
   readonly blocks?: { readonly moe: number; readonly dense: number };
@@ -246,14 +246,14 @@ export function modelFileName(model: string): string {
   return model.toLowerCase().slice(model.indexOf('/') + 1);
 }
 
-/** What stands beside a `config.json` and says more of the model. */
-export interface SideFile {
+/** A file that stands beside a `config.json` and says more of the model. */
+interface SideFile {
   readonly text: string;
   /** How errors name it. */
   readonly file: string;
 }
 
-/** The section of a quantisation: the model's own, else that of the file beside it, as vLLM takes them. */
+/** The section of a quantisation: the model's own, else the one in the file beside it, as vLLM takes them. */
 function quantisationNode(config: Config, side: SideFile | undefined): SpecNode | undefined {
   const own = config.holder('quantization_config').section('quantization_config');
   if (own !== undefined || side === undefined) return own;

@@ -22,7 +22,7 @@ import {
 // floor are about what the hardware has to do.
 
 /** A weight matrix: products of `rows` x `depth` with it occur `count` times in a pass. */
-interface WeightMatrix {
+export interface WeightMatrix {
   readonly depth: number;
   readonly columns: number;
   readonly count: number;
@@ -41,6 +41,8 @@ export interface EngineShape {
   readonly activationBytes: number;
   /** Matrices that every token of the rank goes through. */
   readonly tokenMatrices: readonly WeightMatrix[];
+  /** How many of them, the first, are of attention. */
+  readonly attentionMatrices: number;
   /** Matrices of one expert; `count` is the number of MoE layers. */
   readonly expertMatrices: readonly WeightMatrix[];
   /** Applied to sampled tokens only. */
@@ -98,8 +100,8 @@ function latentMatrices(model: ModelConfig, tp: number): WeightMatrix[] {
 }
 
 /**
- * What a step reads of a context and computes over it: of the whole of it, and of a window. Sparse attention reads what its indexer
- * chose, at most so many tokens, as a window does, and the indexer's keys of all.
+ * The part of a context that a step reads and computes over: of the whole of it, and of a window. Sparse attention reads what its indexer
+ * chose, at most a number of tokens, as a window does, and the indexer's keys of all.
  */
 function attended(
   model: ModelConfig,
@@ -203,6 +205,7 @@ export function engineShape(
     dp,
     weightBytes: model.weightBytes,
     activationBytes: model.activationBytes,
+    attentionMatrices: attention.length,
     tokenMatrices: [
       ...attention,
       ...linear,
@@ -235,7 +238,10 @@ export function engineShape(
  * Experts that `tokens` tokens touch in a layer when routing is uniform and independent: N (1 - (1 -
  * k/N)^tokens).
  */
-export function expertsTouched(shape: EngineShape, tokens: number): number {
+export function expertsTouched(
+  shape: Pick<EngineShape, 'experts' | 'expertsPerToken'>,
+  tokens: number,
+): number {
   if (shape.experts === 0) return 0;
   return shape.experts * (1 - (1 - shape.expertsPerToken / shape.experts) ** tokens);
 }
@@ -327,6 +333,7 @@ export class FlooredModel implements LatencyModel {
   readonly outputTokenProcessingUs: number;
   readonly postDecodeOverheadUs: number;
   readonly windowTokens: number;
+  readonly borrowed: readonly string[];
   readonly #model: LatencyModel;
   readonly #floor: PhysicalFloor;
 
@@ -335,6 +342,7 @@ export class FlooredModel implements LatencyModel {
     this.#floor = floor;
     this.backend = model.backend;
     this.windowTokens = floor.windowTokens;
+    this.borrowed = model.borrowed ?? [];
     this.outputTokenProcessingUs = model.outputTokenProcessingUs;
     this.postDecodeOverheadUs = model.postDecodeOverheadUs;
   }

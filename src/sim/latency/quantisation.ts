@@ -10,7 +10,7 @@ import type { SpecNode } from '../description/fields.ts';
 /** How weights lie in memory, as tables of kernels name it; 16-bit floats, FP8 by tensor or by blocks, 4 bits. */
 export type WeightFormat = 'bfloat16' | 'fp8' | 'fp8_block' | 'nvfp4' | 'mxfp4' | 'int8' | 'int4';
 
-/** What quantisation makes of a model. */
+/** A model as quantisation makes it. */
 export interface Quantisation {
   /** 16-bit floats, or FP8 where a weight has a byte, unless said. */
   readonly weightFormat?: WeightFormat;
@@ -22,7 +22,7 @@ export interface Quantisation {
   readonly expertPadding?: { readonly hidden: number; readonly width: number };
   /** Whether attention stays in the precision of activations. */
   readonly keepsAttention: boolean;
-  /** Bytes of a KV element, where the checkpoint was made for another precision than that of activations. */
+  /** Bytes of a KV element, where the checkpoint was made for another precision than activations have. */
   readonly kvElementBytes?: number;
 }
 

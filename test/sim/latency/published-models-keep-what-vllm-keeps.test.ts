@@ -8,15 +8,36 @@ import { readText } from '../../../src/sim/build/dataFiles.ts';
 import { engineHardware } from '../../../src/sim/build/engineSettings.ts';
 import { simulate } from '../../../src/sim/build/simulate.ts';
 import { fromFields } from '../../../src/sim/description/readers.ts';
-import { keptBytes, localWeightBytes } from '../../../src/sim/latency/engineMemory.ts';
-import { kvElementBytesOf, parseModelConfig } from '../../../src/sim/latency/modelConfig.ts';
+import { layerKvBytesPerToken, localWeightBytes } from '../../../src/sim/latency/engineMemory.ts';
+import { fullLayersOf } from '../../../src/sim/latency/hybridLayers.ts';
+import {
+  kvElementBytesOf,
+  kvElements,
+  type ModelConfig,
+  parseModelConfig,
+} from '../../../src/sim/latency/modelConfig.ts';
 import { weightFormatOf } from '../../../src/sim/latency/quantisation.ts';
+
+/** Bytes of KV of one token that a model keeps on one GPU of `tp`, of layers of full attention with their indexers, and of windows. */
+function keptBytes(
+  model: ModelConfig,
+  tp: number,
+  elementBytes: number,
+): { readonly full: number; readonly window: number; readonly state: number } {
+  const { layers: indexing = 0, tokenBytes = 0 } = model.indexer ?? {};
+  const { windowLayers = 0, linearLayers = 0, stateElements = 0 } = model.hybrid ?? {};
+  return {
+    full: fullLayersOf(model).keeping * layerKvBytesPerToken(model, tp, elementBytes) + indexing * tokenBytes,
+    window: windowLayers * kvElements(model, tp, true) * elementBytes,
+    state: (linearLayers * stateElements * model.activationBytes) / tp,
+  };
+}
 
 interface Published {
   readonly model: string;
   readonly config: object;
   readonly side: object | null;
-  /** Bytes in full, window and state, on one GPU of so many; null where vLLM's rules were not written down. */
+  /** Bytes in full, window and state, on one GPU of a number; null where vLLM's rules were not written down. */
   readonly bytes: Readonly<Record<string, readonly [number, number, number] | null>>;
 }
 

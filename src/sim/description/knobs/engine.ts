@@ -37,7 +37,7 @@ export const modelKnobs = {
   'latency.model': {
     flags: '--latency-model <name>',
     about:
-      'latency model: calibrated, trained-physics, roofline, linear or blackbox (default: calibrated for measured GPUs, else trained-physics)',
+      'latency model: calibrated, kernels, trained-physics, roofline, linear or blackbox (default: calibrated)',
     kind: 'text',
     upstream: 'trained-physics',
     in: 'model',
