@@ -132,12 +132,11 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
       'invalid_api_key',
     );
   };
+  const hasTenants = (apiKeys?.size ?? 0) > 0 || options.tenantHeader !== undefined;
   const submit = (request: FastifyRequest, wanted: Wanted): Answer[] => {
-    if (engine.size - engine.running + wanted.count - 1 >= maxWaiting) {
-      const message = `${maxWaiting} requests wait already. Try again later.`;
-      throw new ApiError(429, message, null, 'rate_limit_exceeded');
-    }
     const tenant = tenantOf(request);
+    const full = fullQueue(engine, tenant, wanted.count, maxWaiting, hasTenants);
+    if (full !== undefined) throw new ApiError(429, full, null, 'rate_limit_exceeded');
     const answers = engine.submitSeveral({ ...wanted, tenant }, wanted.count);
     options.accessLog?.note(request, { tenant, answers, stream: wanted.stream });
     return answers;
@@ -206,7 +205,6 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   }));
   // A gateway before this server reads them. They name tenants: where there are any, by keys or by a header, the operators' port
   // alone has them, and the gateway is told where that is.
-  const hasTenants = (apiKeys?.size ?? 0) > 0 || options.tenantHeader !== undefined;
   if (!hasTenants) {
     app.get('/metrics', async ({ raw }, reply) => {
       if (isLoopback(raw.socket.remoteAddress ?? '') && isForeign(raw))
@@ -219,6 +217,25 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     return reply.type('text/html; charset=utf-8').send(page);
   });
   return app;
+}
+
+/**
+ * Why `count` more requests of the tenant may not wait. A tenant that waits already takes at most as many places as it leaves free
+ * to others: a flood of one tenant takes half of the places, one of two a third each, and a further tenant always finds some.
+ */
+function fullQueue(
+  engine: Engine,
+  tenant: string,
+  count: number,
+  most: number,
+  hasTenants: boolean,
+): string | undefined {
+  const waiting = engine.size - engine.running;
+  if (waiting + count - 1 >= most) return `${most} requests wait already. Try again later.`;
+  const own = hasTenants ? (engine.waitingByTenant().get(tenant) ?? 0) : 0;
+  const share = Math.ceil((most - (waiting - own)) / 2);
+  if (own === 0 || own + count <= share) return undefined;
+  return `${own} requests of this key wait already, and the other places are for other keys. Try again later.`;
 }
 
 /**
