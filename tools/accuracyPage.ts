@@ -88,7 +88,7 @@ function fileIn(folder: string, ...names: readonly string[]): string | undefined
     .find((file) => fs.existsSync(file));
 }
 
-/** @param value undefined, null and Python's None say nothing @throws TKV_INPUT for another value that is no whole number above 0 */
+/** @param value undefined, null and Python's None say nothing @throws TKV_INPUT for another value than a whole number above 0 */
 function whole(value: unknown, otherwise: number, field: string, folder: string): number {
   if (value === undefined || value === null || value === 'None') return otherwise;
   if (typeof value === 'number' && Number.isInteger(value) && value > 0) return value;

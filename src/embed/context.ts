@@ -284,7 +284,7 @@ export function notOnTop({ manager }: Pick<RequestContext, 'manager'>, index: nu
 // looks for room again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and the
 // requests behind it go ahead meanwhile. The scheduler's next request stands here too, where it finds no room: neither of the two
 // queues takes all room that comes free from the other. Doors that cannot wait, reuse by tables and the paged cache, take room by
-// `takeAtOnce`: an owner that was refused has its turn at the first call behind the turns of those that waited before it.
+// `takeAtOnce`: an owner that was refused has its turn at the first call behind the turns of requests that waited before it.
 
 export interface Ticket {
   readonly owner: number;
@@ -350,7 +350,7 @@ export class AdmissionQueue {
 
   /**
    * Takes room in a call that cannot wait, unless others that wait have their turns before its owner.
-   * @param take takes the room, or returns false where there is none
+   * @param take takes the room, or returns false where it does not fit
    * @returns whether the room was taken
    */
   takeAtOnce(owner: number, take: () => boolean): boolean {
