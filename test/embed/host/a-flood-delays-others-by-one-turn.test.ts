@@ -200,7 +200,10 @@ describe.each(['reuse by tables', 'the paged cache'] as const)('%s, which cannot
       const cache = kv.pagedCache();
       return () => {
         const taken = cache.allocateBlock(BIG);
-        return taken.length === 0 ? undefined : () => taken.forEach((block) => cache.releaseBlock(block));
+        const letGo = (): void => {
+          for (const block of taken) cache.releaseBlock(block);
+        };
+        return taken.length === 0 ? undefined : letGo;
       };
     }
     const cache = kv.crossRequestCache();
