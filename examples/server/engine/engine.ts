@@ -156,16 +156,6 @@ export class Engine implements ServedEngine {
     return this.cache.scheduler.runningCount;
   }
 
-  /** Requests that have not begun, by tenant. */
-  waitingByTenant(): Map<string, number> {
-    const waiting = new Map<string, number>();
-    for (const { request, times } of [...this.#answers.values(), ...[...this.#followers.values()].flat()]) {
-      if (!Number.isNaN(times.firstStepMs)) continue;
-      waiting.set(request.tenant, (waiting.get(request.tenant) ?? 0) + 1);
-    }
-    return waiting;
-  }
-
   /**
    * A request begins as soon as there is room. Read the answer, or `cancel` it.
    * @throws TKV_CAPACITY for a prompt and an answer that are together longer than the context, TKV_INPUT for
