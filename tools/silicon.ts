@@ -17,7 +17,7 @@ import type { LatencyBackend } from '../src/sim/latency/latencyNames.ts';
 
 type Fields = Readonly<Record<string, string>>;
 
-/** One measured point, and the prediction of it or the reason why there is no prediction. */
+/** One measured point, and the prediction of it or the reason why it has no prediction. */
 export interface SiliconRow {
   readonly id: string;
   readonly card: string;
@@ -232,7 +232,8 @@ export function siliconText(rows: readonly SiliconRow[], latencyModel: string): 
 ${done.length} points of \`silicon_sample.csv\` (PyPI aisimulate 0.13.0.dev202610270000000085, Apache-2.0) were simulated from defaults with the
 latency model \`${latencyModel}\`. ${done.length - judging.length} of them may have been fitted to, only in the host's part of a step and of a request;
 ${judging.length} judge, and the tables are of these. Errors are in percent of what was measured: median and mean of their absolute values, the
-median with its sign, and the share of rows within 10 and 20 %.
+median with its sign, and the share of rows within 10 and 20 %. Each run has four requests a user, who all begin at once; a
+benchmark of ten makes less of that burst, so that predicted TTFT is high at many users.
 
 ${table('card, model, precision', ({ card, model, precision }) => `${card}, ${model} ${precision}`)}
 ${table('load', load).split('\n').slice(2).join('\n')}

@@ -78,4 +78,4 @@ it('each row is predicted once, or has a reason', async () => {
   );
   const few = await siliconRows(file, 1, 'kernels', () => {});
   expect(few.filter(({ tpotMs }) => tpotMs !== undefined)).toHaveLength(1);
-}, 120_000);
+});
