@@ -83,7 +83,21 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
         'export const names = optionNames<Limits>({ workers: true });\ninterface Limits { workers: 1 }',
     },
   ],
-  ['one-mechanism', { 'src/a/x.ts': "import * as v from 'valibot';\nexport const text = v.string();" }],
+  ['check', { 'src/a/x.ts': "import * as v from 'valibot';\nexport const text = v.string();" }],
+  [
+    'check',
+    {
+      'src/a/x.ts':
+        "export function requireName(field: string, value: unknown): string {\n  if (typeof value === 'string') return value;\n  throw new Error(field);\n}",
+    },
+  ],
+  [
+    'check',
+    {
+      'src/a/x.ts':
+        'export const even = (value: unknown, field: string): number => Number(value) + field.length;',
+    },
+  ],
   [
     'export',
     { 'src/a/x.ts': 'const inner = 1;\nexport const one = inner;', 'src/a/y.ts': 'export const y = 1;' },
@@ -138,6 +152,16 @@ it('a small file with one importer is found, but for a variant in its folder', (
       .map(({ at }) => at);
   expect(found('src/runtime/batching')).toEqual(['src/runtime/batching/short.ts']);
   expect(found('src/runtime/eviction')).toEqual([]);
+});
+
+it('a value is checked in two ways, and an error about a field is none', () => {
+  expect(Object.keys(rules.checks)).toHaveLength(2);
+  const error =
+    'export class AnyError extends Error {}\nexport const bad = (field: string, value: unknown): AnyError => new AnyError(field + String(value));';
+  const inKinds =
+    'export function read(value: unknown, field: string): string { return field + String(value); }';
+  const found = findUntidy(root, { 'src/a/x.ts': error, 'src/runtime/kinds.ts': inKinds }, rules);
+  expect(found.filter(({ rule }) => rule === 'check')).toEqual([]);
 });
 
 it.each(broken)('a source that breaks the rule on %s is found', (rule, sources) => {

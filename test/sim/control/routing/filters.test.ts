@@ -237,10 +237,10 @@ describe('filters', () => {
   });
 
   it.each([
-    [{ minPrefixMatch: 0 }, /routing\.minPrefixMatch is 0\. Give it a number above 0 and up to 1/],
+    [{ minPrefixMatch: 0 }, /routing\.minPrefixMatch must be a number above 0 and up to 1, and it is 0\. Pass a number/],
     [{ tierExploration: 1.5 }, /routing\.tierExploration is 1\.5\./],
     [{ concurrencyKind: 'token' }, /routing\.concurrencyKind.*tokens/],
-    [{ sloHeadroomTier: 'yes' }, /routing\.sloHeadroomTier is "yes"\. Set it to true or false/],
+    [{ sloHeadroomTier: 'yes' }, /routing\.sloHeadroomTier must be true or false, and it is "yes"\. Pass one of them/],
     [{ concurrencyHeadroom: -1 }, /routing\.concurrencyHeadroom is -1/],
   ])('refuse %j', (filters, message) => {
     expect(() => make(filters)).toThrow(message);
