@@ -131,12 +131,18 @@ export const finite = (): ValueKind<number> => aFinite;
 /** A number from 0 to 1. */
 export const fraction = (): ValueKind<number> => aFraction;
 
-/** A value with a rule of its own. @param words as in "must be ..." @param remedy what to pass, as a sentence */
-export const that = <Value>(
-  words: string,
-  holds: (value: unknown) => boolean,
-  remedy?: string,
-): ValueKind<Value> => kindOf(words, holds, remedy);
+/** A value with a rule of its own. @param words as in "is 5, not a share from 0 to 1" */
+export const that = <Value>(words: string, fits: (value: unknown) => boolean): ValueKind<Value> => ({
+  read(value, field, code = 'TKV_INPUT') {
+    if (fits(value)) return value as Value;
+    const problem = value === undefined ? 'is missing' : `is ${described(value)}, not ${words}`;
+    throw namedError(
+      code,
+      { field },
+      (called) => `${called(field)} ${problem}. Set ${called(field)} to ${words}.`,
+    );
+  },
+});
 
 export const bigint = (): ValueKind<bigint> => anyBigint;
 
@@ -233,7 +239,7 @@ export const by = <Value>(
   read: (value, field, code) => read(value as Value, field, code),
 });
 
-/** Says whether the value is of the kind. For texts of other programs, where a value of another kind is no error. */
+/** Says whether the value is of the kind. Texts of other programs may hold anything, so nothing is refused. */
 export function holds(kind: ValueKind<unknown>, value: unknown): boolean {
   try {
     kind.read(value, 'value');

@@ -154,7 +154,7 @@ it('a small file with one importer is found, but for a variant in its folder', (
   expect(found('src/runtime/eviction')).toEqual([]);
 });
 
-it('a value is checked in two ways, and an error about a field is none', () => {
+it('a value is checked in two ways, and a function that makes an error does not count', () => {
   expect(Object.keys(rules.checks)).toHaveLength(2);
   const error =
     'export class AnyError extends Error {}\nexport const bad = (field: string, value: unknown): AnyError => new AnyError(field + String(value));';

@@ -592,7 +592,7 @@ const plainTypes: readonly SyntaxKind[] = [
 
 /**
  * Ways to check a value beside those of the rules: a schema library, or a function that takes any value with the name of its
- * field and gives it back as a plain value, or refuses it. What makes an error, or reads a thing of its own room, is none.
+ * field and gives it back as a plain value, or refuses it. A function that makes an error, or reads a thing of its own room, does not count.
  */
 function checks(files: readonly Parsed[], rules: TidyRules): Finding[] {
   const known = new Set(Object.values(rules.checks).flat());

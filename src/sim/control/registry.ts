@@ -68,11 +68,18 @@ function kindOf(rule: ParameterRule): is.ValueKind<ParameterValue> {
     case 'flag':
       return is.flag();
     case 'choice':
-      return is.oneOf(rule.names);
+      return choiceKind(rule.names);
     case 'numbers':
       return numbersKind(numberKind(rule.each), rule.names);
   }
 }
+
+const choiceKind = (names: readonly string[]): is.ValueKind<string> => ({
+  read(value, field) {
+    if (names.includes(value as string)) return value as string;
+    throw unknownName(field, String(value), names);
+  },
+});
 
 /** Classes and tenants are named by users, who may call one `__proto__`. @param names left out: any */
 function numbersKind(each: is.ValueKind<number>, names?: readonly string[]): is.ValueKind<ParameterValue> {

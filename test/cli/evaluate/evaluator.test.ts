@@ -272,13 +272,13 @@ test.each([
   [
     { suites: { train: { seeds: [1, 'x'] } } },
     'suites.train.seeds[1]',
-    /suites\.train\.seeds\[1\] must be an integer, and it is "x"\. Pass an integer\.$/,
+    /suites\.train\.seeds\[1\] is "x", not an integer\. Set suites\.train\.seeds\[1\] to an integer\.$/,
   ],
   [{ suites: { train: {} } }, 'suites.train.seeds', /seeds is missing\. Give it a list of integers\.$/],
   [
     { suites: { train: { seeds: [1], perturbation: 2 } } },
     'suites.train.perturbation',
-    /perturbation must be a share from 0 to 0\.9, and it is 2\. Pass a share from 0 to 0\.9\.$/,
+    /perturbation is 2, not a share from 0 to 0\.9\. Set suites\.train\.perturbation to a share from 0 to 0\.9\.$/,
   ],
   [
     { latencyModels: ['rofline'] },
