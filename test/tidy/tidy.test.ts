@@ -14,6 +14,17 @@ it('the sources and docs keep the rules of the house', () => {
   expect([...phrases].filter(([file, count]) => count > (debts.phrases[file] ?? 0))).toEqual([]);
 });
 
+it('each rule is shown to fail', () => {
+  const all: Readonly<Record<Rule, true>> = {
+    ...{ size: true, folder: true, layer: true, room: true, 'one-subclass': true, forwarding: true },
+    ...{ 'type-name': true, 'variant-name': true, 'command-line': true, phrase: true, circle: true },
+    ...{ 'one-mechanism': true, export: true, message: true, flag: true, 'knob-name': true, check: true },
+  };
+  expect([...new Set(broken.map(([rule]) => rule))].sort()).toEqual(Object.keys(all).sort());
+  // the layers are the rooms
+  expect(rules.layers).toHaveLength(rules.mostRooms);
+});
+
 const manyLines = 'export const x = 1;\n'.repeat(700);
 
 /** Sources that break one rule each. */
@@ -43,6 +54,10 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
     },
   ],
   ['layer', { 'src/attic/x.ts': 'export const x = 1;' }],
+  [
+    'room',
+    Object.fromEntries(Array.from({ length: 15 }, (_, i) => [`src/room${i}/x.ts`, 'export const x = 1;'])),
+  ],
   ['one-subclass', { 'src/a/x.ts': 'export abstract class A {}\nexport class B extends A {}' }],
   [
     'forwarding',

@@ -44,7 +44,8 @@ export type Rule =
   | 'message'
   | 'flag'
   | 'knob-name'
-  | 'check';
+  | 'check'
+  | 'room';
 
 export interface Finding {
   readonly rule: Rule;
@@ -60,6 +61,8 @@ export interface TidyRules {
   readonly leastLines: number;
   /** Rooms of `src` from low to high: a file imports from its own room and from rooms before it. */
   readonly layers: readonly string[];
+  /** Most rooms of `src`. */
+  readonly mostRooms: number;
   /** Folders in which a file is a variant, so that the errand for one names one: there a file may be small. */
   readonly variantFolders: readonly string[];
   /** Files that users import from; they may be small and their methods may forward. */
@@ -113,6 +116,7 @@ export function findUntidy(
     ...sizes(inSource, rules),
     ...folders(inSource),
     ...layers(inSource, rules),
+    ...rooms(inSource, rules),
     ...classes(inSource, rules),
     ...typeNames(inSource),
     ...variantNames(inSource, rules),
@@ -251,6 +255,12 @@ function layers(files: readonly Parsed[], rules: TidyRules): Finding[] {
     }
   }
   return findings;
+}
+
+function rooms(files: readonly Parsed[], { mostRooms }: TidyRules): Finding[] {
+  const found = new Set(files.flatMap(({ path }) => /^src\/([^/]+)\//.exec(path)?.[1] ?? []));
+  if (found.size <= mostRooms) return [];
+  return [{ rule: 'room', at: 'src', problem: `has ${found.size} rooms, and ${mostRooms} are the most` }];
 }
 
 function classes(files: readonly Parsed[], rules: TidyRules): Finding[] {

@@ -238,7 +238,7 @@ describe('filters', () => {
 
   it.each([
     [{ minPrefixMatch: 0 }, /routing\.minPrefixMatch is 0, not a number above 0 and up to 1/],
-    [{ tierExploration: 1.5 }, /routing\.tierExploration is 1\.5\./],
+    [{ tierExploration: 1.5 }, /routing\.tierExploration is 1\.5, not a number of at least 0 and up to 1\./],
     [{ concurrencyKind: 'token' }, /routing\.concurrencyKind.*tokens/],
     [
       { sloHeadroomTier: 'yes' },
