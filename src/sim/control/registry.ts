@@ -159,6 +159,10 @@ export interface PolicyEntry<P, World = PolicyWorld> {
   readonly readsKeys: Declared;
   /** Whether it goes by what instances report, which is as old as the last report. */
   readonly readsReports: Declared;
+  /** It is the policy where none is named. */
+  readonly isUsual?: true;
+  /** It is the one that a deployment's scorers make. */
+  readonly isOfScorers?: true;
   make(parameters: PolicyParameters, world: World): P;
 }
 
@@ -182,6 +186,13 @@ export class Registry<P, World = PolicyWorld, Entry extends PolicyEntry<P, World
     const entry = this.#entries.get(name);
     if (entry === undefined) throw unknownName(`${this.stage}.policy`, name, this.names);
     return entry;
+  }
+
+  /** The one policy of the stage that declares the fact. */
+  nameOf(fact: 'isUsual' | 'isOfScorers'): string {
+    const found = [...this.#entries.values()].filter((entry) => entry[fact] === true);
+    invariant(found.length === 1, () => `${found.length} ${this.stage} policies declare ${fact}`);
+    return found[0].name;
   }
 
   /** Its parameters with their rules, and a line about it: what users are shown. */

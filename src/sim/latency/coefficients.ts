@@ -10,6 +10,7 @@ import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfiles } from '../links/modeledDriver.ts';
 import type { CalibratedCoefficients } from './calibrated.ts';
 import { readLinks } from './capacity.ts';
+import { latencyBackends } from './latencyNames.ts';
 import { type LinearCoefficients, linearTerms } from './linear.ts';
 import type { GemmEfficiency } from './physics.ts';
 import type { TrainedPhysicsCoefficients } from './trainedPhysics.ts';
@@ -119,8 +120,10 @@ function calibratedOf(root: SpecNode): CalibratedCoefficients {
   return values;
 }
 
-/** The backends that a file may hold coefficients of. */
-const latencyBackendNames = ['calibrated', 'trained-physics', 'roofline', 'linear', 'blackbox'] as const;
+/** Coefficients as upstream's options give them: of the model of time that takes such lists. */
+export function coefficientLists(alpha: readonly number[], beta: readonly number[]): Coefficients {
+  return { backend: 'trained-physics', values: { alpha, beta } };
+}
 
 const alphaNames = ['alpha0', 'alpha1', 'alpha2'] as const;
 /** Upstream's order of the trained-physics coefficients. */
@@ -146,7 +149,7 @@ export function parseCoefficients(text: string, file: string): Coefficients {
   checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const root = readYaml(text, file);
   root.choice('schema', [coefficientSchema]);
-  const backend = root.choice('backend', latencyBackendNames);
+  const backend = root.choice('backend', latencyBackends);
   root.text('source');
   root.section('fit');
   let result: Coefficients;

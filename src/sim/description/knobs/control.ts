@@ -72,7 +72,7 @@ export const clusterKnobs = {
     flags: '--routing-scorers <list>',
     about: 'scorers of weighted routing, as precise-prefix-cache:1,active-requests:2',
     kind: 'weights',
-    needs: ['weighted'],
+    needs: ['scorers'],
   },
   'control.routing.parameters': {
     flags: '--routing-parameters <list>',
