@@ -169,9 +169,14 @@ function poolRouting(
   path: 'handoff.prefillScorers' | 'handoff.decodeScorers',
 ): Partial<Pick<ControlConfig, 'prefillRouting' | 'decodeRouting'>> {
   const scorers = get(deployment, path);
-  return scorers === undefined
-    ? {}
-    : { [field]: drawingTies({ policy: routingPolicies.nameOf('isOfScorers'), scorers }) };
+  if (scorers === undefined) return {};
+  const choice = drawingTies({ policy: routingPolicies.nameOf('isOfScorers'), scorers });
+  // the registry names its fields as those of any routing
+  const pathOf = (field: string): readonly [Path, string] | undefined => {
+    const [, entry] = /^routing\.scorers\.(.*)$/.exec(field) ?? [];
+    return entry === undefined ? undefined : [path, entry];
+  };
+  return { [field]: saidOfSettings(deployment, pathOf, () => routingPolicies.resolve(choice)) };
 }
 
 function deciderOf(deployment: Deployment): PolicyChoice {
