@@ -230,7 +230,7 @@ export interface DashboardServer {
 }
 
 /**
- * Serves what `make` gives. On an address that other machines reach, there is a token: one is made.
+ * Opens an HTTP server of its own for the dashboard that `make` gives. On an address that other machines reach, there is a token: one is made.
  * @throws TKV_CONFIG where the address cannot be taken
  */
 export async function serveDashboard(

@@ -72,7 +72,7 @@ const finite = is.that<number>('a finite number', Number.isFinite);
 const mutationList = is.list(is.text(), 'Give it a list of up to 1000 texts.');
 
 /**
- * The bundle of a JSON text.
+ * Reads and checks a policy bundle that is written as JSON.
  * @throws TKV_INPUT where it is not JSON, TKV_CONFIG with the field at fault
  */
 export function parseBundle(json: string, path: string = 'bundle'): PolicyBundle {
