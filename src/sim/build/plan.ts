@@ -209,7 +209,7 @@ function readRun(root: SpecNode, known: Deployment): Deployment {
   return run;
 }
 
-/** What options and files say alike; the latency is in ms in the one and in µs in the other. */
+/** Parts of a hand-off that options and files say alike; the latency is in ms in the one and in µs in the other. */
 function handoffOf(deployment: Deployment): Omit<HandoffConfig, 'baseLatencyUs'> {
   const granularity = get(deployment, 'handoff.granularity');
   return {

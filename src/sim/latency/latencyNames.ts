@@ -3,7 +3,7 @@
 export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
 export type LatencyBackend = (typeof latencyBackends)[number];
 
-/** What others must know of a model of time. */
+/** Facts of a model of time that others ask for. */
 interface LatencyFacts {
   /** Its coefficients are of one GPU: a file for each is shipped. */
   readonly perGpu?: true;
