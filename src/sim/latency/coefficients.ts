@@ -10,7 +10,7 @@ import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfiles } from '../links/modeledDriver.ts';
 import type { CalibratedCoefficients } from './calibrated.ts';
 import { readLinks } from './capacity.ts';
-import { latencyBackends } from './latencyNames.ts';
+import type { KernelCoefficients } from './kernels.ts';
 import { type LinearCoefficients, linearTerms } from './linear.ts';
 import type { GemmEfficiency } from './physics.ts';
 import type { TrainedPhysicsCoefficients } from './trainedPhysics.ts';
@@ -26,6 +26,7 @@ export type Coefficients =
       /** Transfers between tiers, where the fit was given a link profile. */
       readonly links?: LinkProfiles;
     }
+  | { readonly backend: 'kernels'; readonly gpu: string; readonly values: KernelCoefficients }
   | { readonly backend: 'trained-physics'; readonly values: TrainedPhysicsCoefficients }
   | { readonly backend: 'roofline'; readonly values: { readonly alpha: readonly number[] } }
   | { readonly backend: 'linear'; readonly values: LinearCoefficients }
@@ -120,6 +121,9 @@ function calibratedOf(root: SpecNode): CalibratedCoefficients {
   return values;
 }
 
+/** The backends that a file may hold coefficients of. */
+const latencyBackendNames = ['calibrated', 'trained-physics', 'roofline', 'linear', 'blackbox'] as const;
+
 /** Coefficients as upstream's options give them: of the model of time that takes such lists. */
 export function coefficientLists(alpha: readonly number[], beta: readonly number[]): Coefficients {
   return { backend: 'trained-physics', values: { alpha, beta } };
@@ -149,7 +153,7 @@ export function parseCoefficients(text: string, file: string): Coefficients {
   checkInputs({ text, file }, { text: is.text(), file: is.name() });
   const root = readYaml(text, file);
   root.choice('schema', [coefficientSchema]);
-  const backend = root.choice('backend', latencyBackends);
+  const backend = root.choice('backend', latencyBackendNames);
   root.text('source');
   root.section('fit');
   let result: Coefficients;

@@ -1,6 +1,13 @@
 /** The models of time and the ways of experts, by name: what options offer without the models behind it. */
 
-export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
+export const latencyBackends = [
+  'trained-physics',
+  'roofline',
+  'linear',
+  'blackbox',
+  'calibrated',
+  'kernels',
+] as const;
 export type LatencyBackend = (typeof latencyBackends)[number];
 
 /** Facts of a model of time that others ask for. */
@@ -40,6 +47,7 @@ export const latencyFacts: Readonly<Record<LatencyBackend, LatencyFacts>> = {
     ...{ perGpu: true, dividesRanks: true, loadsExperts: true, verifies: true },
     ...{ fitsSteps: true, fitsRequests: true, checksPlans: true },
   },
+  kernels: { dividesRanks: true, loadsExperts: true, verifies: true },
 };
 
 /** The model of time where none is named. */

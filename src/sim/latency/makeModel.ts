@@ -5,6 +5,7 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
+import { Kernels } from './kernels.ts';
 import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
 import { type LatencyBackend, latencyFacts, latencyModelsThat, type MoeCommBackend } from './latencyNames.ts';
 import { Blackbox, Linear } from './linear.ts';
@@ -37,6 +38,8 @@ export interface LatencySetup {
   readonly floor?: boolean;
   /** Speculative decoding, with the model that proposes where there is one. */
   readonly speculation?: SpeculationChoice & { readonly draftModel?: ModelConfig };
+  /** Whether experts lie whole on the GPUs, and not a part of each on all; as data parallel ranks are unless set. */
+  readonly expertParallel?: boolean;
   /** Load of the busiest GPU over the mean where experts are spread, at least 1; 1 unless set. */
   readonly expertImbalance?: number;
 }
@@ -50,6 +53,7 @@ const latencySetupTable = optionTable({
   moeCommBackend: is.optional(is.passed()),
   floor: is.optional(is.flag()),
   speculation: is.optional(is.passed()),
+  expertParallel: is.optional(is.flag()),
   expertImbalance: is.optional(is.passed(), 1),
 } satisfies Kinds<LatencySetup>);
 
@@ -85,12 +89,15 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
       case 'blackbox':
         return new Blackbox(coefficients.values);
       case 'calibrated':
-        requireDivisibleHeads(model, parallelism.tp);
+        requireDivisibleHeads(model, parallelism.tp, true);
         return new Calibrated(
           shape,
           hardware.interconnectGbPerS,
           onLinksOf(hardware, coefficients.gpu, coefficients.values),
         );
+      case 'kernels':
+        requireDivisibleHeads(model, parallelism.tp, true);
+        return new Kernels(model, hardware, shape, coefficients.values, setup.expertParallel ?? dp > 1);
     }
   };
   const latency = (setup.floor ?? true) ? new FlooredModel(bare(), new PhysicalFloor(shape)) : bare();
