@@ -33,7 +33,7 @@ const dynamoFlags: Readonly<Record<string, string>> = {
 };
 
 /** Settings of another router, and what of the bundle they do not say. */
-export interface RouterWeights {
+interface RouterWeights {
   readonly router: 'llm-d' | 'Dynamo';
   /** YAML for llm-d, command-line options for Dynamo. */
   readonly text: string;

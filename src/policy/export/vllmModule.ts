@@ -15,7 +15,7 @@ import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { PolicyError } from '../sandbox/program.ts';
 
 /** The version of vLLM whose interface the modules follow. */
-export const VLLM_VERSION = '0.33.0';
+const VLLM_VERSION = '0.33.0';
 
 /** Policies that a module can have. The others need what vLLM does not tell a policy. */
 const files: readonly string[] = ['lru', 'fifo', 'lfu', 'arc', 's3fifo', 'hazard'];
@@ -36,7 +36,7 @@ export function evictionOf(bundle: PolicyBundle): EvictionChoice {
 export const vllmPolicyNames: readonly string[] = evictionPolicyNames.filter((name) => files.includes(name));
 
 /** A module for vLLM, and what its connector is told. */
-export interface VllmModule {
+interface VllmModule {
   /** Name of the class, which `eviction_policy` names. */
   readonly className: string;
   readonly source: string;
@@ -81,7 +81,7 @@ function heading(title: string, settings: VllmModule['settings']): string {
   const lines = JSON.stringify({ cpu_bytes_to_use: 8_000_000_000, ...settings }, null, 2).split('\n');
   return `"""${title}
 
-Made by tierkv ${packageVersion()} (tierkv export --to vllm) for the interface of vLLM ${VLLM_VERSION}: CachePolicy of
+Made by the command export of tierkv ${packageVersion()} for the interface of vLLM ${VLLM_VERSION}: CachePolicy of
 vllm/v1/kv_offload/cpu/policies/base.py. The file must lie where Python finds it as ${settings.cache_policy_module_path}. Settings of the
 offloading connector, in kv_connector_extra_config:
 
