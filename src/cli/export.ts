@@ -73,7 +73,7 @@ function write(out: string | undefined, text: string): void {
   else writeText(out, text);
 }
 
-/** What a person reads: not where the result goes. */
+/** Writes lines for people, never where the result goes. */
 function tell(out: string | undefined, text: string): void {
   if (out === undefined) process.stderr.write(text);
   else printText(text);

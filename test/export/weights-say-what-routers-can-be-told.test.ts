@@ -42,8 +42,8 @@ it('a rule of Dynamo becomes its options, and what has no option is listed', () 
   expect(notExpressed).toEqual(['routing: hostWeight=0.9']);
 });
 
-it('what is no weighted sum is refused with what to do', () => {
-  expect(() => routerWeights(preset('routing/lor'))).toThrow(/no weighted sum.*tierkv gateway/s);
+it('a routing without weights is refused with what to do', () => {
+  expect(() => routerWeights(preset('routing/lor'))).toThrow(/does not sum weighted scorers.*tierkv gateway/s);
   const program = { type: 'code', language: 'starlark', source: 'def score(r, c, i):\n  return []' };
   expect(() => routerWeights(bundleOf(program))).toThrow(/starlark program.*tierkv gateway/s);
   expect(() =>

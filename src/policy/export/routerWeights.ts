@@ -64,7 +64,7 @@ export function routerWeights(bundle: PolicyBundle): RouterWeights {
   const { scorers, ties: __, ...rest } = all;
   if (typeof scorers !== 'object') {
     throw notExpressible(
-      `the routing ${template} is no weighted sum of scorers. Take weighted, llm-d or dynamo-kv, or run it in tierkv gateway`,
+      `the routing ${template} does not sum weighted scorers. Take weighted, llm-d or dynamo-kv, or run it in tierkv gateway`,
     );
   }
   const isDrawn =

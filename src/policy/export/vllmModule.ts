@@ -40,7 +40,7 @@ interface VllmModule {
   /** Name of the class, which `eviction_policy` names. */
   readonly className: string;
   readonly source: string;
-  /** What to write into `kv_connector_extra_config`, beside `cpu_bytes_to_use`. */
+  /** Entries of `kv_connector_extra_config`, beside `cpu_bytes_to_use`. */
   readonly settings: { readonly eviction_policy: string; readonly cache_policy_module_path: string };
 }
 
