@@ -51,6 +51,7 @@ import {
   type ModelConfig,
   parseUpstreamHardware,
 } from '../latency/modelConfig.ts';
+import { loadedFormats, quantised } from '../latency/quantisation.ts';
 import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../links/sharedServer.ts';
 import {
@@ -100,6 +101,7 @@ const engineFields: Readonly<Record<string, Path>> = {
   topBlocks: 'engine.kvBlocks',
   ...Object.fromEntries(sizedTierNames.map((name) => [`${name}.blocks`, `tiers.${name}` as const])),
   maxBatchedTokens: 'engine.maxBatchedTokens',
+  quantization: 'engine.quantization',
   maxSequences: 'engine.maxSequences',
   longPrefillTokens: 'engine.longPrefillTokens',
 };
@@ -513,9 +515,9 @@ function refuseIdleParallelism(
   backend: LatencyBackend,
   comm: string | undefined,
 ): void {
-  if (dp > 1 && backend !== 'trained-physics' && backend !== 'calibrated') {
+  if (dp > 1 && !['trained-physics', 'calibrated', 'kernels'].includes(backend)) {
     const problem = `is ${dp}, and the latency model ${backend} has no part for it`;
-    throw fault(deployment, 'dp', problem, 'Use trained-physics or calibrated, or leave it out.');
+    throw fault(deployment, 'dp', problem, 'Use kernels, calibrated or trained-physics, or leave it out.');
   }
   if (comm === undefined) return;
   if (backend !== 'trained-physics' || model.experts === 0) {
@@ -533,14 +535,20 @@ function loadModelOf(deployment: Deployment): ModelConfig {
     const problem = `is about keys of a config.json that are not known, and ${loadModel(file).name} has none`;
     throw fault(deployment, 'engine.assumePlainAttention', problem, 'Leave it out.');
   }
-  const element = get(deployment, 'engine.kvCacheDtype') === 'fp8' ? { kvElementBytes: 1 } : {};
+  const dtype = get(deployment, 'engine.kvCacheDtype');
+  const bytes = { auto: undefined, fp8: 1, bfloat16: model.activationBytes }[dtype];
+  const element = bytes === undefined ? {} : { kvElementBytes: bytes };
   const keepsWhole = get(deployment, 'engine.disableHybridKvCacheManager') === true;
   if (keepsWhole && (model.hybrid?.windowLayers ?? 0) === 0) {
     const problem = `is about layers of a sliding window beside others, and ${model.name} has none`;
     throw fault(deployment, 'engine.disableHybridKvCacheManager', problem, 'Leave it out.');
   }
   const hybrid = model.hybrid === undefined || !keepsWhole ? {} : { hybrid: { ...model.hybrid, keepsWhole } };
-  return { ...model, ...element, ...hybrid };
+  const format = get(deployment, 'engine.quantization');
+  const whole = { ...model, ...element, ...hybrid };
+  return format === undefined
+    ? whole
+    : quantised(whole, chosen(deployment, 'engine.quantization', format, loadedFormats));
 }
 
 function hardwareOf(deployment: Deployment, fallback: string): Hardware {

@@ -1,6 +1,13 @@
 /** The models of time and the ways of experts, by name: what options offer without the models behind it. */
 
-export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
+export const latencyBackends = [
+  'trained-physics',
+  'roofline',
+  'linear',
+  'blackbox',
+  'calibrated',
+  'kernels',
+] as const;
 export type LatencyBackend = (typeof latencyBackends)[number];
 
 /** How experts' inputs and outputs travel between data parallel ranks. */

@@ -49,6 +49,7 @@ const settings: readonly (readonly [option: string, field: string, key: string])
   ['--hbm', 'engine.kvBlocks', 'pools.0.engine.hbm'],
   ['--block-tokens', 'engine.blockTokens', 'pools.0.engine.block_tokens'],
   ['--kv-cache-dtype', '-', 'models.0.kv_cache_dtype'],
+  ['--quantization', 'engine.quantization', 'models.0.quantization'],
   ['--max-loras', 'engine.maxLoras', 'pools.0.engine.max_loras'],
   ['--max-lora-rank', 'engine.maxLoraRank', 'pools.0.engine.max_lora_rank'],
   ['--lora-load-us', 'engine.loraLoadUs', 'pools.0.engine.lora_load_us'],

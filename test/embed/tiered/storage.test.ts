@@ -48,6 +48,30 @@ async function compute(
 }
 
 describe('on a software device, host memory and files', () => {
+  it('a block that is open and was not written says so, whatever lay in its place before', async () => {
+    await using storage = await openStorage();
+    const { pool } = storage;
+    for (let round = 0; round < 3; round++) {
+      const open = pool.allocate({ sequenceId: 'open', requestId: 'r', layerIds: allLayers, numTokens: 10 });
+      const box = { layerStart: 0, layerEnd: 4, headStart: 0, headEnd: 2, tokenStart: 0, tokenEnd: 10 };
+      const refused = {
+        code: 'TKV_STATE',
+        field: 'blocks',
+        message: expect.stringMatching(/not written yet/),
+      };
+      await expect(storage.readBlocks(open)).rejects.toMatchObject(refused);
+      await expect(storage.readBox('open', box)).rejects.toMatchObject(refused);
+      // one of them is not enough for the others
+      await storage.writeBlocks([dataOf(open[0], 3)], [open[0]]);
+      expect(same((await storage.readBlocks([open[0]]))[0], dataOf(open[0], 3))).toBe(true);
+      await expect(storage.readBlocks(open)).rejects.toMatchObject(refused);
+      pool.deallocate(open);
+      const mine = await compute(storage, `fill ${round}`, round, { numTokens: 30 * blockSize });
+      pool.deallocate(mine);
+      await storage.idle();
+    }
+  });
+
   it.each([
     ['BLOCK', {}],
     ['TOKEN', { granularity: Granularity.TOKEN }],
