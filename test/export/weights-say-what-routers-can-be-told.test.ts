@@ -43,7 +43,9 @@ it('a rule of Dynamo becomes its options, and what has no option is listed', () 
 });
 
 it('a routing without weights is refused with what to do', () => {
-  expect(() => routerWeights(preset('routing/lor'))).toThrow(/does not sum weighted scorers.*tierkv gateway/s);
+  expect(() => routerWeights(preset('routing/lor'))).toThrow(
+    /does not sum weighted scorers.*tierkv gateway/s,
+  );
   const program = { type: 'code', language: 'starlark', source: 'def score(r, c, i):\n  return []' };
   expect(() => routerWeights(bundleOf(program))).toThrow(/starlark program.*tierkv gateway/s);
   expect(() =>
