@@ -84,12 +84,12 @@ export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: 
     const stand = borrowed.length === 0 ? '' : `. Not measured, and what stands in: ${borrowed.join('; ')}`;
     return `steps: kernels measured on ${coefficients.gpu} (${source}), ${least}${stand}`;
   }
-  if (coefficients.backend !== 'calibrated') return `steps: ${latency.backend}, ${least}`;
+  if (!('gpu' in coefficients)) return `steps: ${latency.backend}, ${least}`;
   const why = standsIn
     ? `, since nothing measured on ${hardware.name} is shipped: its own peaks, memory and links at the shares of ` +
       `${coefficients.gpu}. Calibrate by tierkv latency fit`
     : '';
-  return `steps: calibrated on ${coefficients.gpu}, ${least}${why}`;
+  return `steps: ${coefficients.backend} on ${coefficients.gpu}, ${least}${why}`;
 }
 
 /** Effects that no model of time here has; time before the engine is in some. */
