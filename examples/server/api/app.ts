@@ -141,13 +141,13 @@ export function makeApp(engine: ServedEngine, options: AppOptions): FastifyInsta
       'invalid_api_key',
     );
   };
+  const hasTenants = (apiKeys?.size ?? 0) > 0 || options.tenantHeader !== undefined;
+  const places = new WaitingPlaces(engine, maxWaiting, hasTenants);
   const submit = (request: FastifyRequest, wanted: Wanted): Answer[] => {
-    if (engine.size - engine.running + wanted.count - 1 >= maxWaiting) {
-      const message = `${maxWaiting} requests wait already. Try again later.`;
-      throw new ApiError(429, message, null, 'rate_limit_exceeded');
-    }
     const tenant = tenantOf(request);
+    places.require(tenant, wanted.count);
     const answers = engine.submitSeveral({ ...wanted, tenant }, wanted.count);
+    places.took(tenant, answers);
     options.accessLog?.note(request, { tenant, answers, stream: wanted.stream });
     return answers;
   };
@@ -242,7 +242,6 @@ export function makeApp(engine: ServedEngine, options: AppOptions): FastifyInsta
   }));
   // A gateway before this server reads them. They name tenants: where there are any, by keys or by a header, the operators' port
   // alone has them, and the gateway is told where that is.
-  const hasTenants = (apiKeys?.size ?? 0) > 0 || options.tenantHeader !== undefined;
   if (!hasTenants) {
     app.get('/metrics', async ({ raw }, reply) => {
       if (isLoopback(raw.socket.remoteAddress ?? '') && isForeign(raw))
@@ -255,6 +254,51 @@ export function makeApp(engine: ServedEngine, options: AppOptions): FastifyInsta
     return reply.type('text/html; charset=utf-8').send(page);
   });
   return app;
+}
+
+/**
+ * Places of requests that wait. With tenants, one that waits already takes at most as many as it leaves free to others: a flood of
+ * one takes half of the places, a flood of two a third each, and a further tenant always finds some.
+ */
+class WaitingPlaces {
+  readonly #engine: ServedEngine;
+  readonly #most: number;
+  readonly #hasTenants: boolean;
+  /** Answers that had not begun when it was looked last, with their tenants. */
+  readonly #waiting: Map<Answer, string> = new Map();
+
+  constructor(engine: ServedEngine, most: number, hasTenants: boolean) {
+    this.#engine = engine;
+    this.#most = most;
+    this.#hasTenants = hasTenants;
+  }
+
+  /** @throws ApiError where `count` more requests of the tenant may not wait */
+  require(tenant: string, count: number): void {
+    const waiting = this.#engine.size - this.#engine.running;
+    const own = this.#hasTenants ? this.of(tenant) : 0;
+    const share = Math.ceil((this.#most - Math.max(0, waiting - own)) / 2);
+    const isFull = waiting + count - 1 >= this.#most;
+    if (!isFull && (own === 0 || own + count <= share)) return;
+    const who = isFull ? `${this.#most} requests` : `${own} requests of this key`;
+    const why = isFull ? '' : ', and the other places are for other keys';
+    throw new ApiError(429, `${who} wait already${why}. Try again later.`, null, 'rate_limit_exceeded');
+  }
+
+  took(tenant: string, answers: readonly Answer[]): void {
+    if (this.#hasTenants) for (const answer of answers) this.#waiting.set(answer, tenant);
+  }
+
+  /** Requests of the tenant that have not begun. */
+  of(tenant: string): number {
+    let count = 0;
+    for (const [answer, its] of this.#waiting) {
+      const waits = answer.finish === undefined && Number.isNaN(answer.times.firstStepMs);
+      if (!waits) this.#waiting.delete(answer);
+      else if (its === tenant) count++;
+    }
+    return count;
+  }
 }
 
 /**

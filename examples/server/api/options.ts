@@ -65,7 +65,8 @@ export const usage = `usage: npm run server -- [options]
                         most 8192)
   --max-sequences N     most requests in a step (default 64; llama: 4)
   --threads N           threads of llama.cpp (default: its own choice)
-  --max-waiting N       most requests that wait; others get 429 (default 256)
+  --max-waiting N       most requests that wait; others get 429 (default 256). With keys, one tenant
+                        takes at most half of what the others leave
   --grace-seconds N     how long requests under way may take at the stop (default 10)
   --allowed-origins O   origins whose pages may call the API, separated by commas, or * (default: none)
   --tenant-header NAME  header in which a gateway before this server names the tenant, such as x-tenant-id; let
