@@ -24,7 +24,16 @@ describe.skipIf(!isThere)('node-llama-cpp', () => {
   afterAll(() => rmSync(state, { recursive: true }));
 
   async function ask(...more: string[]): Promise<{ loaded: number; answer: string }> {
-    const program = ['examples/node-llama-cpp.ts', '--state', state, '--package', packageFolder, '--threads', '1', ...more];
+    const program = [
+      'examples/node-llama-cpp.ts',
+      '--state',
+      state,
+      '--package',
+      packageFolder,
+      '--threads',
+      '1',
+      ...more,
+    ];
     const { stdout } = await promisify(execFile)(process.execPath, program);
     return {
       loaded: Number(/^(\d+) of \d+ tokens were loaded/m.exec(stdout)![1]),
