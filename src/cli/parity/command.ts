@@ -31,7 +31,8 @@ and FILE.decode), and the simulator serves with a prefill and a decode instance,
 Exit code: 0 when the replay is identical and no block came back wrong, 1 when not, 2 for a mistake in the
 call.
 
-Last line: exact replay: identical (...)
+The line "exact replay: identical (...)" is for scripts. The last three lines say what was equal, how far the
+prediction was, and whether that is good on this machine; a busy machine is said.
 `;
 
 export function parityCommand(): Command {
@@ -51,7 +52,10 @@ const REQUESTS = 80;
 
 function addParityOptions(command: Command): Command {
   addKnobs(command, presetPaths)
-    .option('--num-requests <n>', `most requests (default: the specification's, else ${REQUESTS})`)
+    .option(
+      '--num-requests <n>',
+      `most requests that come by themselves; further rounds of conversations come on top (default: the specification's, else ${REQUESTS})`,
+    )
     .option('--seed <n>', 'random key of generated traffic, a 64-bit integer (default: 42)')
     .option('--speed <n>', 'how many times as fast requests arrive', '1');
   command
