@@ -16,14 +16,18 @@ import { invariant } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { refused, type StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { AdapterReport } from './types.ts';
-import { unwatchDevice, type WatchedDevice, type Watcher, watchDevice } from './watchedDevice.ts';
+import {
+  isKept,
+  keepDevice,
+  unwatchDevice,
+  type WatchedDevice,
+  type Watcher,
+  watchDevice,
+} from './watchedDevice.ts';
 
 const heldInstances = new Set<GPU>();
 
 const ownScopes: readonly GPUErrorFilter[] = ['validation', 'out-of-memory', 'internal'];
-
-/** Devices with a copy that never ended: they are kept, since the memory that it touches is theirs. */
-const keptDevices = new Set<GPUDevice>();
 
 /** Errors that a device has reported about failed work. */
 export interface DeviceErrors {
@@ -201,17 +205,17 @@ export class LiveDevice implements AsyncDisposable {
 
   /** @returns false where the device is kept, since a copy touches its memory */
   #destroy(): boolean {
-    if (keptDevices.has(this.device)) return false;
+    if (isKept(this.device)) return false;
     this.device.destroy();
     return true;
   }
 
   #settle(): boolean {
-    if ([...this.#settlers].map((settle) => settle()).includes(false) && !keptDevices.has(this.device)) {
-      keptDevices.add(this.device);
+    if ([...this.#settlers].map((settle) => settle()).includes(false) && !isKept(this.device)) {
+      keepDevice(this.device);
       this.#notice(`tierkv: a copy on the device does not end, so the device is kept until the process ends`);
     }
-    return !keptDevices.has(this.device);
+    return !isKept(this.device);
   }
 
   #wait(what: string, start: () => Promise<undefined>): Promise<boolean> {

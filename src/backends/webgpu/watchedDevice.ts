@@ -50,3 +50,15 @@ export function unwatchDevice(device: GPUDevice, watcher: Watcher): void {
   device.popErrorScope = watched.popErrorScope;
   device.destroy = watched.destroy;
 }
+
+/** Devices with a copy that never ends: the memory that it touches is theirs, so they are held until the process ends. */
+const keptDevices = new Set<GPUDevice>();
+
+/** The device is not destroyed any more, nor collected. */
+export function keepDevice(device: GPUDevice): void {
+  keptDevices.add(device);
+}
+
+export function isKept(device: GPUDevice): boolean {
+  return keptDevices.has(device);
+}
