@@ -9,7 +9,7 @@
  * TAIL is the next part to be queued, HEAD the next to be claimed; both grow for ever and are taken modulo the ring.
  */
 
-/** Parts of the ring: blocks of 64 KiB in sixteen mapped buffers of 8 MiB. A full ring is no error: the main thread copies. */
+/** Parts of the ring: blocks of 64 KiB in sixteen mapped buffers of 8 MiB. Where the ring is full, the main thread copies. */
 export const PARTS = 4096;
 /** Tasks under way: a batch is a task. */
 export const TASKS = 256;
@@ -30,7 +30,7 @@ export interface CopyRing {
   readonly left: Int32Array<SharedArrayBuffer>;
   /** Length of each part. */
   readonly bytes: Int32Array<SharedArrayBuffer>;
-  /** Of each part two addresses: into, from. */
+  /** Two addresses a part: into, from. */
   readonly places: BigInt64Array<SharedArrayBuffer>;
 }
 

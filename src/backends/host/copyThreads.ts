@@ -45,7 +45,7 @@ let holders = 0;
 
 /**
  * The threads of this process, `count` of them at least.
- * @returns undefined where there are none: without koffi, or where the program of the threads is missing
+ * @returns undefined without threads: where koffi is missing, or where the program of the threads is missing
  */
 export async function holdCopyThreads(count: number): Promise<CopyThreads | undefined> {
   const libc = await loadLibc();
@@ -160,8 +160,8 @@ export class CopyThreads {
   }
 
   /**
-   * Calls off the parts of tasks with a move that `touches` is true for, and blocks until those that threads have begun
-   * are copied. @returns false where a thread does not end its part
+   * Calls off the parts of tasks with a move that `touches` is true for, and blocks until the parts
+   * that threads have begun are copied. @returns false where a thread does not end its part
    */
   settle(touches: (move: HostMove) => boolean): boolean {
     const { control, states, left } = this.#ring;

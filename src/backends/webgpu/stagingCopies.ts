@@ -3,10 +3,10 @@
  * loop is free. Which of them, how many threads and from which size on is measured when the pool is opened, on the
  * pool's own buffers: a mapped buffer may lie in host memory or behind the bus, and only a copy shows what threads bring.
  *
- * - Threads copy by address, so they get memory that nobody can take away: mapped buffers, which this room owns, and
+ * - Threads copy by address, so they get memory that cannot be taken away: mapped buffers, which this room owns, and
  *   memory of arenas. Any other memory, such as an embedder's, may be detached at any time, and is copied by `set`.
  * - The device is not destroyed, and no buffer unmapped, while a thread copies: `LiveDevice` settles the copies first.
- * - Where threads do not copy clearly faster there are none, and no thread is started after the measurement.
+ * - Where threads do not copy clearly faster, all of them end with the measurement.
  */
 
 import {
@@ -19,7 +19,7 @@ import {
 import { memoryOf } from '../host/hostDigest.ts';
 import type { LiveDevice } from './device.ts';
 
-/** What was measured, or asked for. Infinity: never by threads. */
+/** A measured plan, or one that was asked for. Infinity: never by threads. */
 interface CopyPlan {
   readonly threads: number;
   /** Bytes of a batch from which on threads copy it, for each direction. */
@@ -31,9 +31,9 @@ const MIB = 1024 * 1024;
 const LEAST_BUFFER_BYTES = 8 * MIB;
 /** Sizes of a batch that are tried, the smallest first. */
 const BATCH_BYTES = [1, 2, 4, 8].map((mib) => mib * MIB);
-/** Threads must copy this many times as fast as `set`, or there are none. */
+/** Threads must copy this many times as fast as `set`, or the main thread copies. */
 const CLEARLY = 1.2;
-/** More threads than these are for machines on which nobody has measured. */
+/** More threads than these are for machines on which they were not measured. */
 const THREADS_MAX = 8;
 const ROUNDS = 3;
 /** A larger part is cut, so that a loss of the device waits for little. */
@@ -107,7 +107,7 @@ export class StagingCopies {
     });
   }
 
-  /** Whether threads may copy the memory: nobody can detach it. */
+  /** Whether threads may copy the memory: it cannot be detached. */
   isSteady(bytes: Uint8Array): boolean {
     return this.#threads !== undefined && memoryOf(bytes.buffer) !== undefined;
   }

@@ -7,6 +7,7 @@
 import { invariant } from '../../runtime/errors.ts';
 import { loaded, refused, type StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { HostMove } from '../host/copyThreads.ts';
+import { turnFor } from '../runningClock.ts';
 import { type BoxTables, runOffsetBytes, VECTOR_BYTES } from './boxes.ts';
 import {
   type BatchKind,
@@ -56,7 +57,9 @@ export class Uploads implements BatchKind<UploadBatch> {
 
   async open(): Promise<UploadBatch | undefined> {
     const buffer = await this.buffers.acquire();
-    return buffer === undefined ? undefined : new UploadBatch(this, buffer);
+    await turnFor(this.buffers.size.bytes);
+    if (this.live.isDestroyed) await this.live.lost;
+    return buffer === undefined || this.live.loss !== undefined ? undefined : new UploadBatch(this, buffer);
   }
 
   upload(item: UploadItem): Work<UploadBatch> {
@@ -425,13 +428,11 @@ export class ReadbackBuffers extends MappedBuffers {
     errors: Promise<string> = Promise.resolve(''),
   ): Promise<boolean> {
     const [mapped, error] = await Promise.all([this.live.whenMapped(buffer, MapMode.READ, bytes), errors]);
+    await turnFor(bytes);
     if (!mapped || this.live.loss !== undefined) return false;
     try {
-      const used = use(buffer.getMappedRange(0, bytes), error);
-      if (used !== undefined) {
-        await used;
-        if (this.live.loss !== undefined) return false;
-      }
+      await use(buffer.getMappedRange(0, bytes), error);
+      if (this.live.loss !== undefined) return false;
       buffer.unmap();
     } catch (error) {
       this.live.giveUp(`reading ${buffer.label}`, error);

@@ -36,7 +36,7 @@ interface Bench {
   readonly host: Uint8Array;
   /** Memory like it, for what stages and peers read. */
   readonly scratch: Uint8Array;
-  /** As many threads as the machine has cores; undefined where there are none, as without koffi. */
+  /** A thread a core; undefined without koffi. */
   readonly threads?: CopyThreads | undefined;
 }
 
@@ -270,7 +270,7 @@ export interface Route {
  * `read` and `write` are direct file I/O at the places of the row's own blocks.
  */
 export type Stage = HostStage | MemoryStage | 'copy in' | 'copy out' | 'read' | 'write';
-/** What one thread of the host does. */
+/** Work of one thread of the host. */
 type HostStage = 'memcpy in' | 'memcpy out' | 'digest' | 'digest of staging';
 /** The same copy by two threads, and by as many as the machine has cores. */
 type MemoryStage = `memcpy ${'in' | 'out'} by ${'2' | 'all'}`;
@@ -351,7 +351,7 @@ export function partsOf(
   return [rated('bus', device), rated('thread', host), rated('memory', copies), rated('disk', disk)].flat();
 }
 
-/** The slowest of bus, memory and disk, and all that it does: what one thread takes is no limit of a machine. */
+/** The slowest of bus, memory and disk, and all that it does: what one thread takes does not limit a machine. */
 export function limitOf(route: Route, readback: boolean, gbpsOf: (stage: Stage) => number): [number, string] {
   const limits = partsOf(route, readback, gbpsOf).filter(({ part }) => part !== 'thread');
   const { gbps, stages } = limits.reduce((slowest, other) => (other.gbps < slowest.gbps ? other : slowest));

@@ -345,12 +345,12 @@ export interface LinkRow extends RowFacts {
   readonly limitStage: string;
   /** gbps / limitGbps; 1 at most. */
   readonly ratio: number;
-  /** What the device copies alone, and gbps as a share of it, 1 at most. Where HBM is an end. */
+  /** Rate of the device's copies alone, and gbps as a share of it, 1 at most. Where HBM is an end. */
   readonly busGbps?: number;
   readonly ofBus?: number;
-  /** What all threads of the host copy alone to and from mapped buffers. Where HBM is an end. */
+  /** Rate at which all threads of the host copy alone to and from mapped buffers. Where HBM is an end. */
   readonly memoryGbps?: number;
-  /** What the disk does alone, and gbps as a share of it, 1 at most. Where the disk is an end. */
+  /** Rate of the disk alone, and gbps as a share of it, 1 at most. Where the disk is an end. */
   readonly diskGbps?: number;
   readonly ofDisk?: number;
   /** All that one thread of the host does, and gbps as a share of it, 1 at most. Where one thread copied and digested. */
