@@ -47,9 +47,9 @@ const helpEnd = `
 
 Without a word: the four links between HBM, DDR and NVMe, one way each, in five lines and half a minute.
 
-Beside each link, from the same rounds: the most that the slowest of bus, memory and disk has done (limit), the share of
-what the device copies alone (of bus) and of what one thread of the host does (of thread); one block at a time by plain
-calls (single), all in one plain transfer (bulk); what tierkv moved, in which time, and half the distance of its slowest
+Beside each link, from the same rounds: the most that the slowest of bus, memory and disk has done (limit), the shares
+of it, of what the device copies alone (bus) and of what one thread of the host does (thread); one block at a time by plain
+calls (single), all in one plain transfer (bulk); what tierkv moved, and half the distance of its slowest
 round from its fastest (±). Below, how late a timer is while 1 GiB moves each way.
 
 Short samples flatter a disk, which takes up bursts. --sustained measures its links for 15 seconds each, and

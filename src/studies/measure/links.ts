@@ -488,17 +488,15 @@ function tableOf(rows: readonly LinkRow[]): string {
       figure(row.gbps),
       row.spread === undefined ? '-' : `${figure(50 * row.spread, 0)} %${row.spread > NOISY ? '!' : ''}`,
       figure(row.limitGbps),
-      ...[row.ratio, row.ofBus, row.ofThread].map((share) =>
-        share === undefined ? '-' : `${figure(share * 100, 0)} %`,
-      ),
+      `${[row.ratio, row.ofBus, row.ofThread].map((share) => figure(share && share * 100, 0)).join('/')} %`,
       ...[row.singleGbps, row.bulkGbps].map((gbps) => figure(gbps)),
       row.aloneUs === undefined ? '-' : `${figure(row.aloneUs, 0)} µs`,
       row.movedBytes === undefined ? '-' : formatBytes(row.movedBytes),
-      row.seconds === undefined ? '-' : `${figure(row.seconds, 1)} s`,
       row.limitStage
         .replace('digest of staging', 'digest')
         .replace('memcpy out + memcpy in', 'memcpy out + in')
-        .replace('copy in + copy out', 'copy in + out'),
+        .replace('copy in + copy out', 'copy in + out')
+        .replace('copy out + copy in', 'copy out + in'),
     ]),
   );
 }
