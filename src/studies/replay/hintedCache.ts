@@ -106,7 +106,7 @@ export class HintedCache {
     const { runs, arrivalUs, lengths, blocks } = this.#trace;
     const random = new PartitionedRandom(DRAWS).stream(`hints ${accuracy}`);
     const own = new Int32Array(lengths.reduce((most, length) => Math.max(most, length), 1));
-    const cache = new Leaves(blocks);
+    const cache = new HintedLeaves(blocks);
     let hits = 0;
     for (let r = 0; r < runs.length; r++) {
       const nowUs = arrivalUs[r];
@@ -139,7 +139,7 @@ export class HintedCache {
 }
 
 /** The cached blocks, of which leaves go by rank, lowest first. */
-class Leaves {
+class HintedLeaves {
   #size = 0;
   readonly #isIn: Uint8Array;
   readonly #parent: Int32Array;

@@ -75,17 +75,14 @@ it(`no hint finds more than the optimum, nor more than there is (seed ${seed})`,
 });
 
 it.each([
+  [['--what-if-hints', '0.9,1.2'], /--what-if-hints has "1.2", not an accuracy.*0.5 .a coin. to 1/],
+  [['--what-if-hints', 'good'], /--what-if-hints has "good"/],
   [
-    ['trace.jsonl', '--what-if-hints', '0.9,1.2'],
-    /--what-if-hints has "1.2", not an accuracy.*0.5 .a coin. to 1/,
-  ],
-  [['trace.jsonl', '--what-if-hints', 'good'], /--what-if-hints has "good"/],
-  [
-    ['trace.jsonl', '--what-if-hints', '0.9'],
+    ['--nvme', 'all', '--what-if-hints', '0.9'],
     /--what-if-hints compares nothing where a tier holds all blocks/,
   ],
 ])('%j is refused', async (words, says) => {
-  const { status, stderr } = await endOf(['replay', ...words]);
+  const { status, stderr } = await endOf(['replay', excerpt, ...words]);
   expect(status).not.toBe(0);
   expect(stderr).toMatch(says);
 });
