@@ -72,8 +72,8 @@ export interface RequestContext {
 }
 
 /**
- * `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings
- * them back.
+ * How a step of a sequence ended: `done`, or `interrupted`: some blocks of the sequence are gone, with the device or by an error of
+ * it. `recover` brings them back.
  */
 export type StepEnd = 'done' | 'interrupted';
 

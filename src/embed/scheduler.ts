@@ -39,8 +39,9 @@ import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { requireTokenId } from './tenancy.ts';
 
 /**
- * `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. `queueOrder` is `tenant-turns`
- * where none is named: however many requests one tenant adds, another one's next request waits for at most one of them.
+ * Configuration of a `KVScheduler`: budgets of a step, and what happens to requests that lose their room. `preemption` is
+ * `recompute` or `offload`: tokens that were handed out are never generated again. `queueOrder` is `tenant-turns` where none is
+ * named: however many requests one tenant adds, another one's next request waits for at most one of them.
  */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 

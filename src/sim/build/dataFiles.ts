@@ -17,7 +17,7 @@ import {
 } from '../latency/fit/kernelFit.ts';
 import type { HostPart, KernelCoefficients } from '../latency/kernels.ts';
 import { parseCardTables } from '../latency/kernelTables.ts';
-import type { LatencyBackend } from '../latency/latencyNames.ts';
+import { type LatencyBackend, latencyFacts } from '../latency/latencyNames.ts';
 import {
   type Hardware,
   type ModelConfig,
@@ -152,12 +152,8 @@ export function loadHardware(asked: string): Hardware {
 }
 
 function shippedCoefficients(backend: LatencyBackend, hardware: Hardware): string {
-  return backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
-}
-
-/** Whether coefficients that were fitted on this GPU are shipped. */
-function isCalibrated(hardware: Hardware): boolean {
-  return exists(latencyDataFile(shippedCoefficients('calibrated', hardware)));
+  const { perGpu } = latencyFacts[backend];
+  return perGpu === true ? `${backend}-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
 }
 
 function kernelFile(hardware: Hardware): string {
@@ -204,7 +200,7 @@ function loadHostPart(engine: string): HostPart {
   });
 }
 
-/** Coefficients of a backend as shipped, or from a file. For `calibrated` those of the GPU. */
+/** Coefficients of a backend as shipped, for the GPU where they are of one, or from a file. */
 export function loadCoefficients(
   backend: LatencyBackend,
   hardware: Hardware,
@@ -223,7 +219,7 @@ export function loadCoefficients(
   if (file !== undefined) return checked(parseCoefficients(readText(file), file), file);
   const shippedName = shippedCoefficients(backend, hardware);
   if (!exists(latencyDataFile(shippedName))) {
-    const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
+    const what = latencyFacts[backend].perGpu === true ? `${backend} on ${hardware.name}` : backend;
     throw namedError('TKV_CONFIG', { field: 'coefficients' }, (name) => {
       const remedy = `Give a file of tierkv latency fit as ${name('coefficients')}, or choose another ${name('latencyModel')}.`;
       return `there are no coefficients for ${what}. ${remedy}`;
@@ -248,7 +244,8 @@ export function chooseCoefficients(
   hardware: Hardware,
   file: string | undefined,
 ): ChosenCoefficients {
-  const standsIn = backend === 'calibrated' && file === undefined && !isCalibrated(hardware);
+  const isMeasured = exists(latencyDataFile(shippedCoefficients(backend, hardware)));
+  const standsIn = latencyFacts[backend].perGpu === true && file === undefined && !isMeasured;
   const measuredOn = standsIn ? loadHardware('H100') : hardware;
   return { coefficients: loadCoefficients(backend, measuredOn, file), standsIn };
 }

@@ -29,7 +29,7 @@ import type { AdapterConfig } from '../instance/adapterSlots.ts';
 import type { EngineConfig, LoadTiming } from '../instance/engine.ts';
 import type { InstanceLimits } from '../instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../latency/capacity.ts';
-import type { Coefficients } from '../latency/coefficients.ts';
+import { type Coefficients, coefficientLists } from '../latency/coefficients.ts';
 import {
   adapterBytesOf,
   engineMemory,
@@ -41,8 +41,11 @@ import { type LatencyModel, sumBatch } from '../latency/latencyModel.ts';
 import {
   type LatencyBackend,
   latencyBackends,
+  latencyFacts,
+  latencyModelsThat,
   type MoeCommBackend,
   moeCommBackends,
+  usualLatency,
 } from '../latency/latencyNames.ts';
 import { type LatencySetup, newLatencyModel } from '../latency/makeModel.ts';
 import {
@@ -515,13 +518,15 @@ function refuseIdleParallelism(
   backend: LatencyBackend,
   comm: string | undefined,
 ): void {
-  if (dp > 1 && !['trained-physics', 'calibrated', 'kernels'].includes(backend)) {
+  const facts = latencyFacts[backend];
+  if (dp > 1 && facts.dividesRanks !== true) {
     const problem = `is ${dp}, and the latency model ${backend} has no part for it`;
-    throw fault(deployment, 'dp', problem, 'Use kernels, calibrated or trained-physics, or leave it out.');
+    const models = latencyModelsThat('dividesRanks').join(' or ');
+    throw fault(deployment, 'dp', problem, `Use ${models}, or leave it out.`);
   }
   if (comm === undefined) return;
-  if (backend !== 'trained-physics' || model.experts === 0) {
-    const problem = `is ${comm}, which is for experts under trained-physics`;
+  if (facts.sendsExperts !== true || model.experts === 0) {
+    const problem = `is ${comm}, which is for experts under ${latencyModelsThat('sendsExperts').join(' or ')}`;
     throw fault(deployment, 'latency.moeCommBackend', problem, 'Leave it out, or choose such a model.');
   }
 }
@@ -573,14 +578,15 @@ function coefficientsOf(deployment: Deployment, hardware: Hardware): ChosenCoeff
   const alpha = get(deployment, 'latency.alpha');
   const beta = get(deployment, 'latency.beta');
   if (alpha !== undefined || beta !== undefined) {
-    if (alpha === undefined || beta === undefined || (backend ?? 'trained-physics') !== 'trained-physics') {
+    const [model] = latencyModelsThat('takesLists');
+    if (alpha === undefined || beta === undefined || (backend ?? model) !== model) {
       const [ofBeta, ofModel] = (['latency.beta', 'latency.model'] as const).map((each) =>
         nameOf(deployment, each),
       );
-      const problem = `and ${ofBeta} go together, with ${ofModel} trained-physics`;
+      const problem = `and ${ofBeta} go together, with ${ofModel} ${model}`;
       throw fault(deployment, 'latency.alpha', problem, `Give both, or neither.`);
     }
-    return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
+    return { coefficients: coefficientLists(alpha, beta), standsIn: false };
   }
-  return chooseCoefficients(backend ?? 'calibrated', hardware, get(deployment, 'latency.coefficients'));
+  return chooseCoefficients(backend ?? usualLatency, hardware, get(deployment, 'latency.coefficients'));
 }

@@ -124,6 +124,11 @@ function calibratedOf(root: SpecNode): CalibratedCoefficients {
 /** The backends that a file may hold coefficients of. */
 const latencyBackendNames = ['calibrated', 'trained-physics', 'roofline', 'linear', 'blackbox'] as const;
 
+/** Coefficients as upstream's options give them: of the model of time that takes such lists. */
+export function coefficientLists(alpha: readonly number[], beta: readonly number[]): Coefficients {
+  return { backend: 'trained-physics', values: { alpha, beta } };
+}
+
 const alphaNames = ['alpha0', 'alpha1', 'alpha2'] as const;
 /** Upstream's order of the trained-physics coefficients. */
 const betaNames = [

@@ -7,7 +7,7 @@ import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
 import { Kernels } from './kernels.ts';
 import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
-import type { LatencyBackend, MoeCommBackend } from './latencyNames.ts';
+import { type LatencyBackend, latencyFacts, latencyModelsThat, type MoeCommBackend } from './latencyNames.ts';
 import { Blackbox, Linear } from './linear.ts';
 import type { Hardware, ModelConfig } from './modelConfig.ts';
 import { engineShape, FlooredModel, PhysicalFloor } from './physics.ts';
@@ -102,9 +102,9 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
   };
   const latency = (setup.floor ?? true) ? new FlooredModel(bare(), new PhysicalFloor(shape)) : bare();
   if (speculation === undefined) return latency;
-  if (!verifies.includes(coefficients.backend)) {
+  if (latencyFacts[coefficients.backend].verifies !== true) {
     const problem = `asks for speculation, and the latency model ${coefficients.backend} has no part for it`;
-    throw configError('draftTokens', problem, `Use ${verifies.join(' or ')}.`);
+    throw configError('draftTokens', problem, `Use ${latencyModelsThat('verifies').join(' or ')}.`);
   }
   const { draftModel, ...choice } = checkSpeculation(speculation);
   const { speculation: _own, expertImbalance: _load, ...alike } = setup;
@@ -112,9 +112,6 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
     draftModel === undefined ? {} : { draft: newLatencyModel({ ...alike, model: draftModel, dp: 1 }) };
   return Object.assign(latency, { speculation: { ...choice, ...draft } });
 }
-
-/** Models of time that know steps with several tokens a decode. */
-const verifies: readonly LatencyBackend[] = ['kernels', 'calibrated', 'trained-physics'];
 
 /** Imbalance is of experts that lie on several GPUs, and in one model of time. */
 function requireImbalance({ model, tp, dp = 1, coefficients }: LatencySetup, imbalance: number): void {
@@ -126,7 +123,7 @@ function requireImbalance({ model, tp, dp = 1, coefficients }: LatencySetup, imb
   }
   if (model.experts === 0)
     throw configError('expertImbalance', `is ${imbalance}, and ${model.name} is dense`, remedy);
-  if (coefficients.backend === 'calibrated' || coefficients.backend === 'kernels') return;
+  if (latencyFacts[coefficients.backend].loadsExperts === true) return;
   const problem = `is ${imbalance}, and the latency model ${coefficients.backend} has no part for it`;
   throw configError('expertImbalance', problem, remedy);
 }

@@ -268,13 +268,17 @@ describe('bad input is refused, and nothing changes', () => {
     const open = (tiers: readonly object[]): Promise<unknown> =>
       openStorage({ tiers: tiers as TierConfig[] });
     await expect(open([threeTiers[1]])).rejects.toThrow(/tiers have no hbm/);
-    await expect(open([{ tier: 'hmb', capacityBytes: 1 }])).rejects.toThrow(/Did you mean hbm/);
+    await expect(open([{ tier: 'hmb', capacityBytes: 1 }])).rejects.toThrow(/Did you mean 'hbm'/);
     await expect(open([threeTiers[0], threeTiers[0]])).rejects.toThrow(/tiers\[1\].tier is hbm again/);
-    await expect(open([{ tier: 'hbm', capacityBytes: -5 }])).rejects.toThrow(/hbm.capacityBytes is -5/);
+    await expect(open([{ tier: 'hbm', capacityBytes: -5 }])).rejects.toThrow(
+      /tiers\[0\].capacityBytes is -5/,
+    );
     await expect(open([threeTiers[0], { tier: 'nvme', capacityBytes: 9999 }])).rejects.toThrow(
       /nvme.path is/,
     );
-    await expect(open([{ ...threeTiers[0], bandwidthGbps: 0 }])).rejects.toThrow(/hbm.bandwidthGbps is 0/);
+    await expect(open([{ ...threeTiers[0], bandwidthGbps: 0 }])).rejects.toThrow(
+      /tiers\[0\].bandwidthGbps is 0/,
+    );
   });
 });
 
