@@ -1,5 +1,5 @@
 /**
- * What hints of a given accuracy would be worth: one cache of whole prefixes whose callers say, as a request ends, which of
+ * The worth of hints of a given accuracy: one cache of whole prefixes whose callers say, as a request ends, which of
  * its blocks will come back and about when. A hint is made of the trace's future and then spoiled:
  *
  *     whether   right with the chance `accuracy`, drawn for each stretch of blocks that have one next user
@@ -60,14 +60,14 @@ export async function withHints(
   return { ...study, rows };
 }
 
-/** As people write it: 0.875 is 87.5. */
+/** The percentage that people read: 0.875 is 87.5. */
 function hintPercent(accuracy: number): number {
   return Math.round(accuracy * 1e4) / 100;
 }
 
 export class HintedCache {
   readonly #trace: PrefixTrace;
-  /** By request, the request that uses each of its blocks next; -1 for none. */
+  /** The request that uses each block of a request next, by request; -1 for none. */
   readonly #next: readonly Int32Array[];
   /** Times after which conversations went on, in microseconds: half of the request's blocks or more were used again. */
   readonly #gapsUs: readonly number[];
