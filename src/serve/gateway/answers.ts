@@ -55,7 +55,7 @@ class StaleConnection extends Error {}
 /**
  * Sends the request and waits for the first bytes of the answer.
  * @param open begins the request, with `isFresh` on a connection of its own
- * @param checked whether an answer must be JSON or a stream of events, as those of OpenAI's API are
+ * @param checked whether an answer must be JSON or a stream of events, as those of both APIs are
  * @throws AttemptFailed
  */
 export async function beginAnswer(

@@ -18,6 +18,7 @@ import {
   passOn,
   trueStatus,
 } from './answers.ts';
+import { chatPaths, messagesPath, promptPaths } from './apis.ts';
 import type { Backend } from './backend.ts';
 import { mixed } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
@@ -37,12 +38,8 @@ import type { HeldAttempt } from './standing.ts';
 import type { TraceOutcome } from './trace.ts';
 import { decodeBody, prefillBody, transferParamsIn, withField } from './twoLegs.ts';
 
-const chatPath = '/v1/chat/completions';
-/** Paths whose answers are JSON or events. */
-const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', chatPath]);
-
-/** Answers of a backend that another one may give better: it is full, or its server is not there. */
-const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+/** Answers of a backend that another one may give better: it is full (529 in Anthropic's API), or its server is not there. */
+const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504, 529]);
 
 const noWords = new Uint32Array(0);
 
@@ -132,7 +129,7 @@ export class Passage {
   /** Reads the facts of the body that decisions may know. @returns false where the client was told that it is wrong */
   #read(): boolean {
     const { cutter, pool, wantsKeys, counts } = this.#gateway;
-    const isChecked = checkedPaths.has(this.#path);
+    const isChecked = promptPaths.has(this.#path);
     // some calls have no body, such as one that cancels a job
     const isEmpty = this.#body.length === 0 && !isChecked;
     if (isEmpty || (!isChecked && !mustBeJson(this.#request.headers['content-type']))) return true;
@@ -150,7 +147,7 @@ export class Passage {
     const { prompt, model, salt, addsSpecial, isExact, isWhole } = this.#prompt;
     if (wantsKeys) {
       const named = pool.resolve(model);
-      if (cutter.chatTemplate !== null && this.#path === chatPath && !isExact) counts.chatsByText++;
+      if (cutter.chatTemplate !== null && chatPaths.has(this.#path) && !isExact) counts.chatsByText++;
       const ownSalt = cutter.salts.of(this.#tenant, salt);
       const root = cutter.root(named.model, named.adapter, ownSalt, isExact ? undefined : this.#path);
       const facts = cutter.cut(prompt, root, addsSpecial);
@@ -280,11 +277,15 @@ export class Passage {
     const { pool, limits, counts, cutter } = this.#gateway;
     const backend = pool.of(prefill);
     let params: string | undefined;
-    if (backend !== undefined && checkedPaths.has(this.#path) && this.#prompt !== undefined) {
+    if (backend !== undefined && promptPaths.has(this.#path) && this.#prompt !== undefined) {
       const attempt = this.#begin(backend);
       let isGood: boolean | undefined;
       try {
-        const answer = await this.#send(backend, this.#ranked(prefillBody(this.#body), rank), limits);
+        const answer = await this.#send(
+          backend,
+          this.#ranked(prefillBody(this.#body, this.#path !== messagesPath), rank),
+          limits,
+        );
         pool.heard(backend, attempt);
         // it may say with 200 that it failed; an answer to a prompt alone may have no choice
         const status = trueStatus(answer, false);
@@ -353,7 +354,7 @@ export class Passage {
       if (this.#response.destroyed) this.#upstream.destroy();
       return this.#upstream;
     };
-    return beginAnswer(open, body, limits, checkedPaths.has(this.#path));
+    return beginAnswer(open, body, limits, promptPaths.has(this.#path));
   }
 
   /**
@@ -387,7 +388,7 @@ export class Passage {
       }
       pool.heard(backend, attempt);
       if (this.#response.destroyed) return this.#left();
-      const status = trueStatus(answer, checkedPaths.has(this.#path));
+      const status = trueStatus(answer, promptPaths.has(this.#path));
       const isBusy = retriedStatus.has(status);
       const isHeld = answer.rest === undefined || answer.streams;
       if (isHeld && (isBusy || (status >= 500 && this.#mayBeTheServer(backend)))) {
@@ -433,7 +434,7 @@ export class Passage {
   ): Promise<boolean | undefined> {
     const { limits, counts, cutter, pool } = this.#gateway;
     const isGood = answer.status < 400;
-    const isChecked = checkedPaths.has(this.#path);
+    const isChecked = promptPaths.has(this.#path);
     const meter = new AnswerMeter(answer.streams, this.#prompt?.choices, (isFirst) => {
       if (!isGood || !isFirst) return;
       this.#firstUs = this.#gateway.nowUs();
