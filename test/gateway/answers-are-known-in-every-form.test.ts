@@ -35,7 +35,7 @@ const failedStreams: readonly (readonly [string, string, number])[] = [
   [
     "Anthropic's API",
     'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"m"}}\n\n',
-    500,
+    529,
   ],
   ['OpenRouter', `${event('', 'error', { error: { code: 502, message: 'm' } })}${done}`, 502],
   ['the Responses API', 'data: {"type":"response.failed","response":{"status":"failed"}}\n\n', 500],

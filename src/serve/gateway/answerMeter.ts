@@ -37,6 +37,9 @@ const failedReasons =
 /** Reasons for which an answer is at its end, of OpenAI's API, the servers named above, Anthropic's, Gemini's, Mistral's and Cohere's. */
 const knownEnds =
   /^(stop|length|tool_?calls?|function_call|content_filter|eos(_token)?|stop_(sequence|words?|token)|end_(turn|id)|max_tokens|model_length|model_context_window_exceeded|tool_use|pause_turn|refusal|repetition|safety|recitation|complete)$/i;
+/** Letters of an id, and where a stream has it: in its first event, of Anthropic's API in the message there. */
+const ID_LETTERS = 256;
+const firstId = /"id"\s*:\s*"([^"\\]{1,256})"/;
 /** Letters of a reason that are told. */
 const REASON_LETTERS = 40;
 
@@ -65,6 +68,8 @@ export class AnswerMeter {
   /** Tokens of the prompt as Anthropic's API counts them, by name: an event may say some of them alone. */
   #input: Readonly<Record<string, number>> = {};
   #failure: SaidFailure | undefined;
+  #id = '';
+  #hasData = false;
   #unknownEnd = '';
 
   /**
@@ -75,6 +80,11 @@ export class AnswerMeter {
     this.#streams = streams;
     this.#choices = choices;
     this.#token = token;
+  }
+
+  /** The id of the answer; '' where it has none. */
+  get id(): string {
+    return this.#id;
   }
 
   /** A reason for which the answer ended that is not known; '' for none. */
@@ -181,6 +191,10 @@ export class AnswerMeter {
       this.#hasOdd = true;
       return;
     }
+    if (!this.#hasData) {
+      this.#hasData = true;
+      this.#id = firstId.exec(line)?.[1] ?? '';
+    }
     if (!saysMore.test(line) || this.#take(line.slice(5))) this.#token(this.#events++ === 0);
   }
 
@@ -189,6 +203,7 @@ export class AnswerMeter {
     const body = jsonOf(json) as AnswerBody | undefined;
     if (typeof body !== 'object' || body === null) return false;
     const { choices, error, object, type, status, response } = body;
+    if (!this.#streams && typeof body.id === 'string') this.#id = body.id.slice(0, ID_LETTERS);
     const said = Array.isArray(choices) ? (choices as unknown[]) : [];
     const { content, stop_reason: reason, delta } = body;
     if (said.length > 0 || (type === 'message' && Array.isArray(content))) this.#hasChoices = true;
@@ -264,6 +279,7 @@ interface AnswerBody {
   readonly content?: unknown;
   readonly stop_reason?: unknown;
   readonly delta?: { readonly type?: unknown; readonly stop_reason?: unknown } | null;
+  readonly id?: unknown;
   readonly usage?: Readonly<Record<string, unknown>> | null;
   readonly choices?: unknown;
   readonly error?: unknown;

@@ -80,6 +80,12 @@ const clientHeaders: ReadonlySet<string> = new Set([
   'access-control-request-headers',
 ]);
 
+/** The key that a client shows: OpenAI's clients as `authorization`, Anthropic's in either place; of two the first counts. */
+export function keyOf({ headers }: IncomingMessage): string | undefined {
+  const key = /^Bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1] ?? headers['x-api-key'];
+  return typeof key === 'string' ? key : undefined;
+}
+
 /** Keys of clients, where these are the servers' matter. */
 const keyHeaders: ReadonlySet<string> = new Set(['authorization', 'api-key', 'x-api-key']);
 

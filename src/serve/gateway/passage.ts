@@ -10,12 +10,12 @@ import { TierKVError } from '../../runtime/errors.ts';
 import type { EndKind } from '../../sim/control/controlPlane.ts';
 import { AnswerMeter } from './answerMeter.ts';
 import {
-  type AnswerEnd,
   AttemptFailed,
   type BegunAnswer,
   beginAnswer,
   judged,
   passOn,
+  retriedStatus,
   trueStatus,
 } from './answers.ts';
 import { chatPaths, messagesPath, promptPaths } from './apis.ts';
@@ -23,6 +23,8 @@ import type { Backend } from './backend.ts';
 import { mixed } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
 import { mustBeJson, withoutControl } from './controlFields.ts';
+import { diagnosed } from './diagnosedAnswers.ts';
+import { MissDiagnosis } from './diagnosis.ts';
 import {
   type ClientPatience,
   forwardedHeaders,
@@ -35,13 +37,8 @@ import { type ReadPrompt, readPrompt } from './prompts.ts';
 import { type GatewayOutput, keysText } from './records.ts';
 import type { Inbox, ServedGateway } from './served.ts';
 import type { HeldAttempt } from './standing.ts';
-import type { TraceOutcome } from './trace.ts';
+import { endOf, type TraceOutcome } from './trace.ts';
 import { decodeBody, prefillBody, transferParamsIn, withField } from './twoLegs.ts';
-
-/** Answers of a backend that another one may give better: it is full (529 in Anthropic's API), or its server is not there. */
-const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504, 529]);
-
-const noWords = new Uint32Array(0);
 
 export class Passage {
   readonly #gateway: ServedGateway;
@@ -59,12 +56,13 @@ export class Passage {
   /** Ends the alarm that gives it up when its client waits no more. */
   #cancelTimer = (): void => {};
   #prompt: Omit<ReadPrompt, 'fields'> | undefined;
+  #diagnosis: MissDiagnosis | undefined;
   /** Model and adapter of the request, as decisions know them. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
   #promptTokens = 1;
   /** Whether that is what the server should count. */
   #countsTokens = false;
-  #words: Uint32Array = noWords;
+  #words: Uint32Array = new Uint32Array(0);
   /** Where the decisions believe it to be. */
   #state: 'waiting' | 'routed' | 'ended' = 'waiting';
   #upstream: http.ClientRequest | undefined;
@@ -133,10 +131,12 @@ export class Passage {
     // some calls have no body, such as one that cancels a job
     const isEmpty = this.#body.length === 0 && !isChecked;
     if (isEmpty || (!isChecked && !mustBeJson(this.#request.headers['content-type']))) return true;
+    let fields: ReadPrompt['fields'];
     try {
       const template = wantsKeys ? cutter.chatTemplate : null;
-      const { fields, ...read } = readPrompt(this.#path, this.#body.toString('utf8'), template);
+      const { fields: all, ...read } = readPrompt(this.#path, this.#body.toString('utf8'), template);
       this.#prompt = read;
+      fields = all;
       this.#body = withoutControl(this.#body, fields);
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
@@ -155,6 +155,9 @@ export class Passage {
       this.#countsTokens = isExact && isWhole && facts.isCounted;
       this.#words = facts.words;
     } else this.#promptTokens = Math.max(1, Math.ceil(prompt.length / 4));
+    const came = { path: this.#path, fields, bytes: this.#body.length, words: this.#words, isExact, salt };
+    this.#diagnosis = MissDiagnosis.of(this.#gateway, this.#request, this.#tenant, came);
+    this.#body = this.#diagnosis?.bodyOf(this.#body) ?? this.#body;
     return true;
   }
 
@@ -280,6 +283,7 @@ export class Passage {
     if (backend !== undefined && promptPaths.has(this.#path) && this.#prompt !== undefined) {
       const attempt = this.#begin(backend);
       let isGood: boolean | undefined;
+      this.#diagnosis?.sent(backend);
       try {
         const answer = await this.#send(
           backend,
@@ -302,6 +306,7 @@ export class Passage {
           for (const chunk of answer.chunks) meter.see(chunk);
           meter.end();
           this.#prefillCached = meter.cachedTokens;
+          this.#diagnosis?.prefilled(meter.cachedTokens);
           if (meter.cachedTokens >= 0) {
             const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
             this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
@@ -376,6 +381,7 @@ export class Passage {
       const isSplit = pool.hasRoles && this.#prompt !== undefined;
       const whole = isSplit && params !== undefined ? decodeBody(this.#body, params) : this.#body;
       const body = this.#ranked(whole, rank);
+      if (params === undefined) this.#diagnosis?.sent(backend);
       let answer: BegunAnswer;
       try {
         answer = await this.#send(backend, body, limits);
@@ -441,8 +447,10 @@ export class Passage {
       backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
       this.#gateway.tell({ in: 'token', request: this.#number });
     });
-    this.#sendHead(answer);
-    const passed = await passOn(answer, this.#response, limits, meter, () => pool.heard(backend, attempt));
+    const { told, rewritten } = diagnosed(answer, this.#diagnosis, this.#path, this.#response, meter);
+    this.#sendHead(told);
+    const heard = (): void => pool.heard(backend, attempt);
+    const passed = await passOn(told, this.#response, limits, meter, heard, rewritten);
     meter.end();
     const ended = judged(passed, answer, meter, isChecked);
     const tokens = isGood ? meter.outputTokens : 0;
@@ -459,6 +467,7 @@ export class Passage {
     const { outcome, how } = endOf(ended, isGood);
     this.#end(how, tokens);
     this.#record(outcome, tokens, meter);
+    if (outcome === 'completed') this.#diagnosis?.answered(meter, this.#id);
     if (ended === 'saidError') {
       // the client was told by the answer itself
       counts.brokenAnswers++;
@@ -587,11 +596,4 @@ export class Passage {
       cachedTokens: this.#prefillBackend === '' ? (meter?.cachedTokens ?? -1) : this.#prefillCached,
     });
   }
-}
-
-function endOf(ended: AnswerEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
-  if (ended === 'whole' && isGood) return { outcome: 'completed', how: 'completed' };
-  if (ended === 'whole') return { outcome: 'failed', how: 'dropped' };
-  const isLeft = ended === 'clientLeft' || ended === 'clientStalled';
-  return { outcome: isLeft ? 'clientLeft' : 'broken', how: 'dropped' };
 }

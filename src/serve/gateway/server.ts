@@ -12,7 +12,7 @@ import { AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
 import { countingPaths, messagesPath } from './apis.ts';
 import { ClientConnections, discardBody, hasBody } from './connections.ts';
 import { withoutControl } from './controlFields.ts';
-import { forwardedHeaders, sendError, sendHead } from './heads.ts';
+import { forwardedHeaders, keyOf, sendError, sendHead } from './heads.ts';
 import { Passage } from './passage.ts';
 import { readPrompt } from './prompts.ts';
 import type { ServedGateway } from './served.ts';
@@ -311,14 +311,11 @@ async function passPlain(
   refuse(gateway, response, 503, 'no_backend', 'No backend can take the request now.', 1);
 }
 
-/**
- * The tenant of a key; undefined for a key that is not known. OpenAI's clients send it as `authorization`, Anthropic's as
- * `x-api-key`; of two keys the first counts.
- */
-function tenantOf({ tenants }: ServedGateway, { headers }: IncomingMessage): string | undefined {
+/** The tenant of a key; undefined for a key that is not known. */
+function tenantOf({ tenants }: ServedGateway, request: IncomingMessage): string | undefined {
   if (tenants === undefined) return '';
-  const key = /^Bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1] ?? headers['x-api-key'];
-  return typeof key === 'string' ? tenants.get(key) : undefined;
+  const key = keyOf(request);
+  return key === undefined ? undefined : tenants.get(key);
 }
 
 /**
