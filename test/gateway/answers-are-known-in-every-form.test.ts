@@ -142,6 +142,22 @@ describe('an answer', () => {
     }
   });
 
+  it("of Anthropic's API is whole at its message_stop, or where it says why it ended", () => {
+    const delta = 'data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}\n\n';
+    const reason =
+      'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}\n\n';
+    const stop = 'data: {"type":"message_stop"}\n\n';
+    const known = [delta, delta + stop, delta + reason].map((stream) => {
+      const { meter, tokens } = read(stream);
+      return [meter.isWhole, tokens, meter.outputTokens];
+    });
+    expect(known).toEqual([
+      [false, 1, 1],
+      [true, 1, 1],
+      [true, 1, 7],
+    ]);
+  });
+
   it('has the tokens that the server counted, and says whether it did', () => {
     const usage = {
       usage: { prompt_tokens: 7, completion_tokens: 50, prompt_tokens_details: { cached_tokens: 4 } },
