@@ -7,7 +7,7 @@
 import fastify, { type FastifyInstance } from 'fastify';
 import { OperatorAccess } from '../../../src/observe/dashboard/operatorAccess.ts';
 import { type Dashboard, dashboard } from '../../../src/observe/index.ts'; // in your project: 'tierkv/observe'
-import type { Engine } from '../engine/index.ts';
+import type { ServedEngine } from '../engine/index.ts';
 import { ApiError } from './apiError.ts';
 import type { Handoffs } from './handoffs.ts';
 import type { MetricsPage } from './metricsText.ts';
@@ -23,7 +23,7 @@ export interface OperatorOptions {
 /** How long a request may take to come. */
 const requestMs = 10_000;
 
-export function makeOperators(engine: Engine, options: OperatorOptions): FastifyInstance {
+export function makeOperators(engine: ServedEngine, options: OperatorOptions): FastifyInstance {
   const { model, metrics, token, handoffs } = options;
   const app = fastify({ requestTimeout: requestMs, return503OnClosing: false });
   app.removeAllContentTypeParsers(); // it only reads

@@ -5,6 +5,7 @@
 
 import { Command } from 'commander';
 import { mooncakeBlockTokens } from '../../sim/build/mooncakeTrace.ts';
+import { latencyBackends, usualLatency } from '../../sim/latency/latencyNames.ts';
 import type { OptionValues } from '../flags.ts';
 import { notes } from '../help.ts';
 import { addAliases, addKnobs, jsonOption, presetPaths } from '../optionRows.ts';
@@ -64,8 +65,8 @@ function addParityOptions(command: Command): Command {
     .option('--tp <n>', "tensor parallel size (default: the model's, else 1)")
     .option(
       '--latency-model <name>',
-      'trained-physics, roofline, linear, blackbox or calibrated',
-      'calibrated',
+      `${latencyBackends.slice(0, -1).join(', ')} or ${latencyBackends.at(-1)}`,
+      usualLatency,
     )
     .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)');
   command

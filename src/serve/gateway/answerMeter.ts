@@ -275,7 +275,7 @@ const tokenlessDeltas: ReadonlySet<unknown> = new Set(['signature_delta', 'citat
 
 /** The parts of an answer, or of an event of one, that are looked at. */
 interface AnswerBody {
-  /** Of Anthropic's API: the blocks of a message, why it ended, and what an event adds to it. */
+  /** Members of Anthropic's API: the blocks of a message, why it ended, and what an event adds to it. */
   readonly content?: unknown;
   readonly stop_reason?: unknown;
   readonly delta?: { readonly type?: unknown; readonly stop_reason?: unknown } | null;

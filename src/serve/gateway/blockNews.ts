@@ -49,7 +49,7 @@ export class CacheBook {
   #fullGroup: number | undefined;
   /** Known blocks by the server's hash, in the order in which they became known. */
   readonly #blocks = new Map<string, KnownBlock>();
-  /** The same by their keys; null where nobody asks for a prompt. */
+  /** The same by their keys; null where no prompt is looked up. */
   readonly #byKey: Map<string, KnownBlock> | null;
 
   /** @param capacityBlocks of the server's tiers @param findsPrompts whether `leadingBlocks` is asked */

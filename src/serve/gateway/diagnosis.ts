@@ -41,7 +41,7 @@ interface RememberedPrompt {
 
 /** Prompts of one tenant. */
 interface TenantPrompts {
-  /** By the id of the answer, the oldest first. */
+  /** Prompts by the id of the answer, the oldest first. */
   readonly byId: Map<string, RememberedPrompt>;
   readonly byTip: Map<number, RememberedPrompt[]>;
   bytes: number;
@@ -138,7 +138,7 @@ export interface CacheMiss {
     | 'elsewhere'
     | 'never_seen';
   readonly tokens: number;
-  /** Of a change: its cause, the place in the body, and the bytes of the prompt before it. */
+  /** A change has its cause, the place in the body, and the bytes of the prompt before it. */
   readonly cause?: string;
   readonly path?: string;
   readonly byte?: number;
@@ -174,7 +174,7 @@ interface AskedPrompt {
   readonly tellsHeader: boolean;
 }
 
-/** What the client asked, and what is known of its prompt. */
+/** A prompt, and why it is missed, as its client asked. */
 export class MissDiagnosis {
   readonly #memory: PromptMemory;
   readonly #measures: DiagnosingGateway['measures'];
@@ -230,7 +230,7 @@ export class MissDiagnosis {
     const owner = cutter.nameOf(
       JSON.stringify([tenants === undefined ? (keyOf(request) ?? '') : tenant, salt]),
     );
-    // keys of text that the gateway cut in its own way are none of a server's
+    // a server has no keys of text that the gateway cut in its own way
     const areServers = isExact && cutter.tokenisation === 'tokenizer';
     const known = areServers ? words : new Uint32Array(0);
     return new MissDiagnosis(gateway, owner, { prompt, words: known, previous, tellsHeader });

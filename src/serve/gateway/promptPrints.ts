@@ -132,7 +132,7 @@ export function* tipsHeld(print: PromptPrint): Generator<number> {
   yield beginningOf(print, part + 1);
 }
 
-/** Hash of the first line of a part, which is none of a part. */
+/** Hash of the first line of a part; no part has that hash. */
 function beginningOf(print: PromptPrint, part: number): number {
   const line = endOf(print, part - 1);
   return line < endOf(print, part) ? Math.imul(lineHash(print, line), PRIME) >>> 0 : 0;
@@ -206,7 +206,7 @@ export function comparePrints(
   };
 }
 
-/** Bytes of lines of the earlier prompt that are among the lines of the later one, and of those that are not. */
+/** Bytes of lines of the earlier prompt that are among the lines of the later one, and bytes of the other lines. */
 function shared(
   earlier: PromptPrint,
   from: number,

@@ -9,7 +9,7 @@ import type { AnswerEnd } from './answers.ts';
 
 export type TraceOutcome = 'completed' | 'rejected' | 'unroutable' | 'failed' | 'clientLeft' | 'broken';
 
-/** What became of a request by the end of its answer, for the trace and for decisions. */
+/** The outcome of a request by the end of its answer, for the trace and for decisions. */
 export function endOf(
   ended: AnswerEnd,
   isGood: boolean,

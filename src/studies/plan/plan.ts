@@ -9,7 +9,7 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { rateNotice } from '../../sim/build/presetSettings.ts';
 import { flagOf } from '../../sim/description/knobs.ts';
-import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+import { latencyModelsThat } from '../../sim/latency/latencyNames.ts';
 import {
   choiceText,
   type DeploymentChoice,
@@ -131,8 +131,8 @@ const stageStarts: Readonly<Record<PlanStage['stage'], readonly [start: number, 
 
 /** Loads to try, as factors of the question's, until a target fails. */
 const loads = [SPARE_LOAD, 1.25, 1.5, 2, 3, 4];
-/** Models of time that the answer is checked by; none goes below what the hardware needs. */
-const modelsOfTime: readonly LatencyBackend[] = ['calibrated', 'trained-physics', 'roofline'];
+/** Models of time that the answer is checked by. */
+const modelsOfTime = latencyModelsThat('checksPlans');
 
 /**
  * Answers a question about a deployment.

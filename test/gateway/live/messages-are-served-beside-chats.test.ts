@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findChatTemplate } from '../../../src/serve/gateway/chatPrompts.ts';
-import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../../src/serve/gateway/decisionLog.ts';
 import type { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { readPrompt } from '../../../src/serve/gateway/prompts.ts';
 import { hasExtra } from '../../extras.ts';
@@ -226,7 +226,7 @@ it('tokens are counted by a server that has the model, beside the workload', asy
     await post(gateway, asked);
   }
   expect(linesOf(trace).length).toBe(1);
-  expect((await replayLog(log)).differences).toEqual([]);
+  expect((await decideAgain(log)).differences).toEqual([]);
 });
 
 describe('a prompt', () => {
