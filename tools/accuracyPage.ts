@@ -58,6 +58,8 @@ interface StepRow {
 }
 
 interface AccuracyReport {
+  /** Tables of served points. */
+  readonly served: string;
   readonly rows: readonly AccuracyRow[];
   readonly steps: readonly StepRow[];
   readonly capacity: readonly CapacityRow[];
@@ -456,7 +458,15 @@ function medianText(logged: readonly LoggedFigure[]): string {
 }
 
 /** The page in Markdown. */
-export function accuracyPage({ rows, steps, capacity, logged, tokens, skipped }: AccuracyReport): string {
+export function accuracyPage({
+  served,
+  rows,
+  steps,
+  capacity,
+  logged,
+  tokens,
+  skipped,
+}: AccuracyReport): string {
   const of = (row: AccuracyRow, what: string, point: string): string =>
     percent(row.values.find((value) => value.what === what && value.point === point)?.errorPercent);
   const table = rows.map((row) => {
@@ -478,6 +488,7 @@ export function accuracyPage({ rows, steps, capacity, logged, tokens, skipped }:
     '`config.json`, or vLLM’s log. Errors are in percent: predicted over measured, less one. A row says what its coefficients were fitted to, and what',
     'judged them; no judged request was fitted to. Rows that are bad stand here too.',
     '',
+    served,
     '## Times of requests',
     '',
     `| run | calibrated on | judged on | ${points.join(' | ')} |`,

@@ -92,14 +92,22 @@ export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: 
   return `steps: ${coefficients.backend} on ${coefficients.gpu}, ${least}${why}`;
 }
 
-/** Effects that no model of time here has. */
-const leftOut =
-  'left out: time before the engine (network, HTTP, tokenising) and after it, failures, and other load on the machines';
+/** Effects that no model of time here has; time before the engine is in some. */
+const leftOut = (machines: readonly EngineHardware[]): string => {
+  const isHostIn = machines.every(({ coefficients }) => coefficients.backend === 'kernels');
+  const before = isHostIn ? 'the network' : 'time before the engine (network, HTTP, tokenising)';
+  return `left out: ${before} and ${isHostIn ? 'time ' : ''}after ${isHostIn ? 'the engine' : 'it'}, failures, and other load on the machines`;
+};
 
 /** First lines of the text: what was simulated. */
 export function headText(built: BuiltSimulation): string {
   const machines = built.pools?.map(({ machine }) => machine) ?? [built.machine];
-  const lines = [...poolLines(built), workloadLine(built), ...new Set(machines.map(stepsLine)), leftOut];
+  const lines = [
+    ...poolLines(built),
+    workloadLine(built),
+    ...new Set(machines.map(stepsLine)),
+    leftOut(machines),
+  ];
   return `${lines.map(printable).join('\n')}\n`;
 }
 

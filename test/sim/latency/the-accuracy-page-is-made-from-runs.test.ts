@@ -165,6 +165,7 @@ it('judges one run with what is beside it or in vllm/, and names one that it can
   expect(skipped).toHaveLength(1);
   expect(skipped[0].why).toMatch(/bad: neither meta\.json nor config\.json says the model\. Add "model"$/);
   const page = accuracyPage({
+    served: '## Served points of vLLM',
     rows,
     skipped,
     steps: stepRows(readText(latencyDataFile('splitwise-steps.csv'))),
