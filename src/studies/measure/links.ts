@@ -464,19 +464,7 @@ export function renderRows(rows: readonly LinkRow[]): string {
 
 function tableOf(rows: readonly LinkRow[]): string {
   const figure = (value: number | undefined, digits = 2): string => value?.toFixed(digits) ?? '-';
-  const right = [
-    'tierkv',
-    '±',
-    'limit',
-    'of it',
-    'of bus',
-    'of thread',
-    'single',
-    'bulk',
-    'alone',
-    'moved',
-    'in',
-  ];
+  const right = ['tierkv', '±', 'limit', 'it/bus/thread', 'single', 'bulk', 'alone', 'moved'];
   return renderTable(
     [
       { title: 'link' },
