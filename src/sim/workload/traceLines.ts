@@ -9,7 +9,7 @@ import { lineError, type Said, type TierKVError } from '../../runtime/errors.ts'
 import { maxRequestTokens } from './request.ts';
 
 /** Most blocks of a recorded request. */
-export const maxRecordedBlocks: number = 2 ** 20;
+const maxRecordedBlocks: number = 2 ** 20;
 
 /** Refuses a request of more blocks than can be meant. */
 export function requireBlocks(field: string, blocks: number, at: TraceLine): void {
