@@ -2,10 +2,12 @@
 
 import { formatCount, formatCounted, printable, renderTable } from '../../io/printing/text.ts';
 import {
+  holdsNone,
   type NextConstraint,
   type PlanAnswer,
   type PlanCheck,
   type PlanOption,
+  shownOptions,
   simulateCommandOf,
 } from '../../studies/plan/plan.ts';
 
@@ -42,7 +44,8 @@ export function answerText(answer: PlanAnswer, out: string | undefined): string 
   return parts.join('');
 }
 
-function notFoundText({ effort }: PlanAnswer): string {
+function notFoundText({ effort, unknown }: PlanAnswer): string {
+  if (unknown !== undefined) return `Not known: ${unknown}.`;
   if (effort.isWhole) return 'No deployment meets the targets.';
   return 'The time ended before a deployment was found that meets the targets. Give more with --budget.';
 }
@@ -54,9 +57,14 @@ function priceText({ gpus, usdPerHour }: PlanOption): string {
 }
 
 /** Targets that the closest configuration fails, and by how much. */
-function failureLines({ closest, effort }: PlanAnswer): string[] {
-  if (closest === undefined)
-    return [effort.isWhole ? 'No machine holds the model.' : 'No run ended in time.'];
+function failureLines(answer: PlanAnswer): string[] {
+  const { closest, effort, unknown } = answer;
+  if (unknown !== undefined) return [];
+  if (closest === undefined) {
+    if (!effort.isWhole) return ['No run ended in time.'];
+    if (holdsNone(answer)) return ['No machine holds the model.'];
+    return ['Bounds that need no run leave out each machine.'];
+  }
   const { targets, injected, completed, text } = closest;
   const lines = targets
     .filter(({ meets }) => !meets)
@@ -136,10 +144,9 @@ function rangeText(checks: readonly PlanCheck[]): string {
 }
 
 /** The other configurations that were tried: dearer ones that will do, cheaper ones that will not. */
-function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string {
-  const rows = [...cheaper].reverse().filter(({ text }) => text !== closest?.text);
-  const best = choice ?? closest;
-  const all = [...rows, ...(best === undefined ? [] : [best]), ...others];
+function optionsTable(answer: PlanAnswer): string {
+  const best = answer.choice ?? answer.closest;
+  const all = shownOptions(answer);
   if (all.length < 2) return '';
   const hasPrices = all.some(({ usdPerHour }) => usdPerHour !== undefined);
   return renderTable(
@@ -149,6 +156,7 @@ function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string 
       ...(hasPrices ? [{ title: 'USD/h', align: 'right' as const }] : []),
       ...all[0].targets.map(({ figure }) => ({ title: figure, align: 'right' as const })),
       { title: 'meets' },
+      { title: 'by' },
     ],
     all.map((option) => [
       `${option === best ? '* ' : ''}${option.text}`,
@@ -156,6 +164,7 @@ function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string 
       ...(hasPrices ? [(option.usdPerHour ?? 0).toFixed(2)] : []),
       ...option.targets.map(({ ms }) => formatMs(ms)),
       option.meets ? 'yes' : 'no',
+      `${option.restsOn}, ${formatCount(option.injected)}`,
     ]),
   );
 }

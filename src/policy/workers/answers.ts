@@ -97,6 +97,7 @@ const trialAnswer: AnswerShape<'trial'> = v.union([
     injected: count,
     completed: count,
     unservable: count,
+    arrivalsPerS: figure,
     figures,
     requestsPerS: figure,
     outputTokensPerS: figure,
