@@ -425,6 +425,7 @@ export function planned(): Report {
     closest: undefined,
     unknown: undefined,
     excluded: [],
+    bySize: [],
     notes: ['no two requests share a prefix'],
     deploymentFile: 'version: 1',
     simulateWords: '--model qwen3-14b',

@@ -1,6 +1,8 @@
 /** The answer of a plan as text for people: the deployment in a sentence, how sure that is, and what was near. */
 
 import { formatCount, formatCounted, printable, renderTable } from '../../io/printing/text.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import {
   holdsNone,
   type NextConstraint,
@@ -31,6 +33,8 @@ export function answerText(answer: PlanAnswer, out: string | undefined): string 
   const shown = choice ?? closest;
   if (shown !== undefined) parts.push(figuresTable(shown));
   if (choice !== undefined) parts.push(`\n${sureText(answer.checks, answer.next)}`);
+  const sizes = sizesTable(answer);
+  if (sizes !== '') parts.push(`\nwhat each size brings:\n${sizes}`);
   const table = optionsTable(answer);
   if (table !== '') parts.push(`\n${table}`);
   for (const { gpu, tensorParallel, reason } of answer.excluded) {
@@ -143,6 +147,29 @@ function rangeText(checks: readonly PlanCheck[]): string {
   return figures.join(', ');
 }
 
+/** Sizes of tiers of the shown deployment, each with what it finds, how long a first token takes, and what it costs. */
+function sizesTable({ bySize }: PlanAnswer): string {
+  if (bySize.length === 0) return '';
+  const hasPrices = bySize.some(({ usdPerHour }) => usdPerHour !== undefined);
+  const gib = (size: number): string => (size === 0 ? 'none' : `${formatCount(size)} GiB`);
+  return renderTable(
+    [
+      ...sizedTierNames.map((tier) => ({ title: tierTitle(tier), align: 'right' as const })),
+      ...['blocks found', 'ttft_mean', 'ttft_p99'].map((title) => ({ title, align: 'right' as const })),
+      { title: hasPrices ? 'USD/h' : 'GPUs', align: 'right' },
+      { title: 'meets' },
+    ],
+    bySize.map(({ deployment, run, usdPerHour, gpus, meets }) => [
+      ...sizedTierNames.map((tier) => gib(deployment[`${tier}Gib`])),
+      `${(100 * run.hitRate).toFixed(1)} %`,
+      formatMs(run.figures.ttft_mean),
+      formatMs(run.figures.ttft_p99),
+      usdPerHour === undefined ? String(gpus) : usdPerHour.toFixed(2),
+      meets ? 'yes' : 'no',
+    ]),
+  );
+}
+
 /** The other configurations that were tried: dearer ones that will do, cheaper ones that will not. */
 function optionsTable(answer: PlanAnswer): string {
   const best = answer.choice ?? answer.closest;
@@ -171,7 +198,5 @@ function optionsTable(answer: PlanAnswer): string {
 
 function commandText(answer: PlanAnswer, out: string | undefined): string {
   if (answer.deploymentFile === undefined) return '';
-  const command = simulateCommandOf(answer, out);
-  if (command !== undefined) return `the same by itself: ${command}\n`;
-  return 'the same by itself: write the deployment with --out FILE, then tierkv simulate --deployment FILE\n';
+  return `the same by itself: ${simulateCommandOf(answer, out)}\n`;
 }

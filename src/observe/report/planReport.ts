@@ -1,6 +1,8 @@
 /** A plan as a report: what to deploy, how sure that is, what gives next, and what was near. */
 
 import { formatCounted } from '../../io/printing/text.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import {
   decidingTarget,
   holdsNone,
@@ -29,7 +31,7 @@ export function planReport(answer: PlanAnswer, typed: string, file?: string): Re
     answer: answerText(answer),
     verdict: choice === undefined ? (effort.isWhole && answer.unknown === undefined ? 'no' : 'open') : 'yes',
     figures: shown === undefined ? [] : figuresOf(shown, answer),
-    sections: [...checkSections(answer), ...optionSections(answer)],
+    sections: [...checkSections(answer), ...sizeSections(answer), ...optionSections(answer)],
     next: nextOf(answer, typed, file),
     limits: [
       ...notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`),
@@ -111,6 +113,49 @@ function checkSections({ checks, choice: option }: PlanAnswer): ReportSection[] 
   ];
 }
 
+/** What each size of the tiers that were asked about brings. */
+function sizeSections({ bySize }: PlanAnswer): ReportSection[] {
+  if (bySize.length === 0) return [];
+  const sizes = ({ deployment }: PlanOption): string =>
+    sizedTierNames.map((tier) => `${tierTitle(tier)} ${deployment[`${tier}Gib`]} GiB`).join(', ');
+  const total = ({ deployment }: PlanOption): number =>
+    sizedTierNames.reduce((sum, tier) => sum + deployment[`${tier}Gib`], 0);
+  return [
+    {
+      kind: 'points',
+      title: 'What each size of a tier brings',
+      x: { title: 'GiB below GPU memory, of each instance', unit: 'count' },
+      y: { title: figureTitle('ttft_p99'), unit: 'ms', isLog: true },
+      points: bySize.map((option) => ({
+        x: total(option),
+        y: Math.max(option.run.figures.ttft_p99, 1e-3),
+        name: sizes(option),
+        group: option.meets ? 'meets the targets' : 'misses a target',
+        isChosen: false,
+      })),
+    },
+    {
+      kind: 'table',
+      title: 'Sizes of tiers',
+      note: 'The same deployment and traffic, with nothing else changed.',
+      columns: [
+        { title: 'sizes' },
+        { title: 'blocks found', unit: 'share' },
+        { title: figureTitle('ttft_mean'), unit: 'ms' },
+        { title: figureTitle('ttft_p99'), unit: 'ms' },
+        { title: bySize[0].usdPerHour === undefined ? 'GPUs' : 'USD an hour', unit: 'plain' },
+      ],
+      rows: bySize.map((option) => [
+        sizes(option),
+        option.run.hitRate,
+        option.run.figures.ttft_mean,
+        option.run.figures.ttft_p99,
+        option.usdPerHour ?? option.gpus,
+      ]),
+    },
+  ];
+}
+
 function optionSections(answer: PlanAnswer): ReportSection[] {
   const { choice, closest } = answer;
   const shown = choice ?? closest;
@@ -172,7 +217,5 @@ function nextOf(answer: PlanAnswer, typed: string, file: string | undefined): st
     );
   }
   if (command !== undefined) sentences.push(`The same run by itself: ${command}`);
-  else if (answer.deploymentFile !== undefined)
-    sentences.push(`Write the deployment with ${settingIn(typed, 'out')}.`);
   return sentences;
 }

@@ -8,6 +8,7 @@ import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import {
   choiceText,
   type DeploymentChoice,
@@ -90,11 +91,13 @@ export interface PlanAnswer {
   /** Why the question has no answer, such as runs too short for their rate; nothing was run then. */
   readonly unknown: string | undefined;
   readonly excluded: readonly ExcludedMachine[];
+  /** The choice, or the closest, with each mixture of the sizes of tiers that were asked about. */
+  readonly bySize: readonly PlanOption[];
   /** Sentences about the limits of the answer. */
   readonly notes: readonly string[];
   /** The deployment as a file for `tierkv simulate`; of the closest where no choice was found. */
   readonly deploymentFile: string | undefined;
-  /** Arguments of `tierkv simulate` that run the deployment without a file; undefined where options cannot describe it. */
+  /** Arguments of `tierkv simulate` that run the deployment without a file; undefined where nothing was run. */
   readonly simulateWords: string | undefined;
   readonly effort: {
     readonly simulations: number;
@@ -197,6 +200,7 @@ async function answerOf(
   const sure = best === undefined ? undefined : await howSure(question, trials, best, found, left);
   // the closest deployment may have had a short run only: the command repeats that run
   const setting = { seed: shown?.trial.seed ?? question.seed, requests: shown?.trial.requests ?? requests };
+  const sized = shown === undefined ? [] : await bySize(question, trials, shown, found, left);
   const time = shown && modelOfTime(question.latencyModel, shown.trial.choice.gpu);
   return {
     schema: 'tierkv.plan/1',
@@ -210,6 +214,7 @@ async function answerOf(
     closest: closest && option(closest),
     unknown: found.unknown,
     excluded: found.excluded,
+    bySize: sized.map(option),
     notes: [...notesOf(question, found), ...calledOffNotes(trials)],
     deploymentFile: shown && time && deploymentFile(shown.trial.choice, question, setting, time),
     simulateWords: shown && time && simulateWords(shown.trial.choice, question, setting, time),
@@ -243,8 +248,8 @@ function optionOf(
 }
 
 /**
- * The command that runs what an answer names, or comes nearest.
- * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
+ * The command that runs what an answer names, or comes nearest; undefined where nothing was run.
+ * @param file where its `deploymentFile` was written
  */
 export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
   checkInputs({ answer, file }, { answer: is.fields({ schema: is.text() }), file: is.optional(is.name()) });
@@ -276,6 +281,27 @@ export function holdsNone({ excluded }: PlanAnswer): boolean {
 /** The target that is nearest to its bound, or the farthest above it. */
 export function decidingTarget({ targets }: PlanOption): TargetMeasured {
   return targets.reduce((most, one) => (one.ms / one.boundMs > most.ms / most.boundMs ? one : most));
+}
+
+/** What each size of a tier brings: the same deployment and traffic with nothing else changed. */
+async function bySize(
+  question: CheckedQuestion,
+  trials: Trials,
+  { trial }: Tried,
+  { traffic, requests }: Found,
+  left: TimeLeft,
+): Promise<Tried[]> {
+  // tiers hold what comes again: where no two requests share a prefix, nothing does
+  if (!question.comparesTiers || traffic?.sharesNothing === true) return [];
+  const mixtures = sizedTierNames.reduce<object[]>(
+    (all, tier) =>
+      all.flatMap((one) => question[`${tier}Gib`].map((size) => ({ ...one, [`${tier}Gib`]: size }))),
+    [{}],
+  );
+  const runs = mixtures.map(
+    (sizes): PlanTrial => ({ ...trial, requests, choice: { ...trial.choice, ...sizes } }),
+  );
+  return (await trials.run(runs, () => left(1))).filter((one) => one !== undefined);
 }
 
 /** The first run of each deployment. */

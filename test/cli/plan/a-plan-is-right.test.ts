@@ -210,3 +210,92 @@ describe('conversations', () => {
     expect(answer.closest?.meets).toBe(false);
   });
 });
+
+describe('sizes of tiers that are named', () => {
+  const sized: PlanQuestion = {
+    ...question,
+    workload: { preset: 'chat', rate: 1, requests: 800 },
+    prices: { H100: 2 },
+    ddrPrice: 0.01,
+    ddrGib: [64, 128],
+    nvmeGib: [0, 1024],
+    nvmeClass: 'sata_ssd',
+    ddrGbps: 7,
+    roles: ['shared'],
+    maxGpus: 2,
+  };
+
+  it('are compared on the choice, with nothing else changed, beside what they cost', async () => {
+    const { runner: rule } = ruled(() => 50);
+    const answer = await plan(sized, { runner: reaching(rule) });
+    expect(answer.bySize.map(({ deployment }) => [deployment.ddrGib, deployment.nvmeGib])).toEqual([
+      [64, 0],
+      [64, 1024],
+      [128, 0],
+      [128, 1024],
+    ]);
+    expect(answer.bySize.map(({ usdPerHour }) => usdPerHour?.toFixed(2))).toEqual([
+      '2.64',
+      '2.64',
+      '3.28',
+      '3.28',
+    ]);
+    for (const { deployment, restsOn } of answer.bySize) {
+      expect({ ...deployment, ddrGib: 0, nvmeGib: 0 }).toEqual({ ...answer.choice?.deployment });
+      expect(restsOn).toBe('whole run');
+    }
+    expect(answerText(answer, undefined)).toMatch(
+      /what each size brings:\n.*\n.*DDR.*NVMe.*blocks found.*USD\/h/,
+    );
+    const { sections } = planReport(answer, 'tierkv plan');
+    expect(sections.map(({ title }) => title)).toContain('Sizes of tiers');
+    const unnamed = await plan({ ...sized, ddrGib: undefined, nvmeGib: undefined } as never, {
+      runner: reaching(rule),
+    });
+    expect(unnamed.bySize).toEqual([]);
+  });
+
+  it('lie on the devices that are named', async () => {
+    const links: object[] = [];
+    const { runner: rule } = ruled(() => 50);
+    await plan(sized, {
+      runner: reaching(rule, ({ plan: planned }) => {
+        const [{ engine }] = planned.pools;
+        if (engine.lowerTiers.length === 2 && engine.loads.kind === 'deferred')
+          links.push(engine.loads.links);
+      }),
+    });
+    expect(links).not.toEqual([]);
+    const sata = { baseLatencyUs: 150 };
+    for (const each of links) {
+      expect(each).toMatchObject({
+        hbmToDdr: { baseLatencyUs: 10, bandwidthBytesPerS: 7e9 },
+        ddrToHbm: { baseLatencyUs: 10, bandwidthBytesPerS: 7e9 },
+        ddrToNvme: { ...sata, bandwidthBytesPerS: 500e6 },
+        nvmeToHbm: { ...sata, bandwidthBytesPerS: 550e6 },
+      });
+    }
+  });
+
+  it('on a device that is not known are refused with the names of the known', async () => {
+    const wrong = { ...sized, nvmeClass: 'nvme_gen5' };
+    await expect(plan(wrong, { runner: runner() })).rejects.toThrow(/nvmeClass.*nvme_gen4/s);
+    await expect(plan({ ...sized, ddrGbps: 0 }, { runner: runner() })).rejects.toThrow(/ddrGbps is 0/);
+  });
+});
+
+/** The same runner, with as many requests a second as are asked for. */
+function reaching(
+  rule: TaskRunner<TrialTasks>,
+  look: (task: TrialTask) => void = () => {},
+): TaskRunner<TrialTasks> {
+  return {
+    ...rule,
+    run: async (kind, make, ...rest) => {
+      const task = make() as TrialTask;
+      look(task);
+      const { load = 1 } = task.plan.workload;
+      return { ...((await rule.run(kind, () => task, ...rest)) as object), arrivalsPerS: load } as never;
+    },
+  };
+}
