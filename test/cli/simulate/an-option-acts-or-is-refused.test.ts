@@ -297,6 +297,20 @@ it('short answers first: requests that wait are served sooner on the mean than b
   expect(await mean('sjf-output')).toBeLessThan(0.9 * (await mean('sjf')));
 });
 
+it('blocks of host memory go down to a disk by the policy that was asked for', async () => {
+  const onDisk = async (...policy: string[]): Promise<number> => {
+    const file = at('disk.json');
+    // GPU memory is small and host memory is not: nothing goes further for want of room
+    const tiers = ['--hbm', '400', '--ddr', '8000', '--nvme', '8000', '--kv-load', 'always'];
+    await printed(...base, ...tiers, ...policy, '--json', file);
+    const { tiers: found } = JSON.parse(fs.readFileSync(file, 'utf8')).result.transfers;
+    return found.find(({ tier }: { tier: string }) => tier === 'nvme').writtenBytes;
+  };
+  expect(await onDisk('--kv-offload', 'lazy')).toBe(0);
+  expect(await onDisk('--kv-offload', 'threshold', '--kv-offload-threshold', '1')).toBe(0);
+  expect(await onDisk('--kv-offload', 'eager')).toBeGreaterThan(0);
+});
+
 it('blocks go down by the policy that was asked for', async () => {
   const sent = async (...policy: string[]): Promise<number> => {
     const file = at('sent.json');
