@@ -8,8 +8,11 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TierKVError } from '../../../src/runtime/index.ts';
+import { openSimulation } from '../../../src/sim/build/workloadSettings.ts';
 import { accepted, outputRows, refused } from '../../../src/sim/description/knobs/beside.ts';
 import { flagOf, knobs, negationOf, paths } from '../../../src/sim/description/knobs.ts';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
+import { requestsOf } from '../../../src/sim/workload/request.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -120,6 +123,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--concurrency': ['2'],
   '--think-time-ms': ['500'],
   '--prefix-tokens': ['64'],
+  '--length-range': ['0.8'],
   '--prompt-tokens': ['300'],
   '--prompt-tokens-stdev': ['100'],
   '--prompt-tokens-min': ['200'],
@@ -276,6 +280,37 @@ describe('beside what it needs', () => {
       else expect(said).toMatch(new RegExp(`^${flag} is upstream's and .*\\. \\S.*\\.$`));
     }
   });
+});
+
+it('nominal lengths with a range are drawn evenly below the nominal ones', async () => {
+  const even = ['--prompt-tokens', '1000', '--output-tokens', '200', '--length-range', '0.8'];
+  const words = [
+    '--model',
+    'qwen3-14b',
+    '--workload',
+    'distribution',
+    '--rate',
+    '5',
+    '--num-requests',
+    '600',
+    ...even,
+  ];
+  const { workload } = openSimulation(askedBy(readWords(words)).deployment);
+  const rows = [...requestsOf(workload.stream)];
+  for (const [name, most] of [
+    ['inputTokens', 1000],
+    ['outputTokens', 200],
+  ] as const) {
+    const lengths = rows.map((row) => row[name]);
+    expect(Math.min(...lengths)).toBeGreaterThanOrEqual(0.8 * most);
+    expect(Math.max(...lengths)).toBeLessThanOrEqual(most);
+    // an even draw has its mean in the middle, and a tenth of it in the lowest tenth
+    expect(lengths.reduce((sum, one) => sum + one, 0) / lengths.length / most).toBeCloseTo(0.9, 1);
+    expect(lengths.filter((one) => one < 0.82 * most).length / lengths.length).toBeCloseTo(0.1, 1);
+  }
+  await expect(printed(...base, ...even, '--prompt-tokens-stdev', '9')).rejects.toThrow(
+    /--prompt-tokens-stdev excludes --length-range/,
+  );
 });
 
 it('short answers first: requests that wait are served sooner on the mean than by their prompts', async () => {

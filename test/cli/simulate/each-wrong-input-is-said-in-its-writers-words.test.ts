@@ -34,6 +34,7 @@ const settings: readonly (readonly [option: string, field: string, key: string])
   ['--ddr-gbps', 'tiers.ddrGbps', 'pools.0.engine.ddr_gbps'],
   ['--nvme-class', 'tiers.nvmeClass', 'pools.0.engine.nvme_class'],
   ['--nvme-gbps', 'tiers.nvmeGbps', 'pools.0.engine.nvme_gbps'],
+  ['--length-range', 'workload.lengthRange', 'workload.length_range'],
   ['--dp', 'dp', 'models.0.dp'],
   ['--latency-model', 'latency.model', 'models.0.latency_model'],
   ['--coefficients', 'latency.coefficients', 'models.0.coefficients'],
