@@ -188,10 +188,10 @@ export function deploymentFile(
   });
 }
 
-type Settings = Readonly<{ [P in Path]?: string | number | true | undefined }>;
+type ChosenSettings = Readonly<{ [P in Path]?: string | number | true | undefined }>;
 
 /** Sizes and devices of the tiers below GPU memory, of each instance. */
-function tierSettings(choice: DeploymentChoice, question: CheckedQuestion): Settings {
+function tierSettings(choice: DeploymentChoice, question: CheckedQuestion): ChosenSettings {
   return Object.fromEntries(
     sizedTierNames
       .filter((tier) => choice[`${tier}Gib`] > 0)
@@ -203,8 +203,8 @@ function tierSettings(choice: DeploymentChoice, question: CheckedQuestion): Sett
   );
 }
 
-/** Settings by the keys of a deployment file. */
-function inKeys(settings: Settings): Record<string, string | number | true> {
+/** ChosenSettings by the keys of a deployment file. */
+function inKeys(settings: ChosenSettings): Record<string, string | number | true> {
   return Object.fromEntries(
     Object.entries(settings).flatMap(([path, value]) =>
       value === undefined
@@ -221,8 +221,8 @@ function inKeys(settings: Settings): Record<string, string | number | true> {
   );
 }
 
-/** Settings as words of a command line; true stands alone, and what is undefined is left out. */
-function wordsOf(settings: Settings): string[] {
+/** ChosenSettings as words of a command line; true stands alone, and what is undefined is left out. */
+function wordsOf(settings: ChosenSettings): string[] {
   return Object.entries(settings).flatMap(([path, value]) => {
     const flag = flagOf(path as Path);
     return value === undefined ? [] : value === true ? [flag] : [flag, String(value)];
