@@ -203,7 +203,7 @@ function tierSettings(choice: DeploymentChoice, question: CheckedQuestion): Chos
   );
 }
 
-/** ChosenSettings by the keys of a deployment file. */
+/** Settings by the keys of a deployment file. */
 function inKeys(settings: ChosenSettings): Record<string, string | number | true> {
   return Object.fromEntries(
     Object.entries(settings).flatMap(([path, value]) =>
@@ -221,7 +221,7 @@ function inKeys(settings: ChosenSettings): Record<string, string | number | true
   );
 }
 
-/** ChosenSettings as words of a command line; true stands alone, and what is undefined is left out. */
+/** Settings as words of a command line; true stands alone, and what is undefined is left out. */
 function wordsOf(settings: ChosenSettings): string[] {
   return Object.entries(settings).flatMap(([path, value]) => {
     const flag = flagOf(path as Path);
