@@ -28,7 +28,7 @@ const alone: readonly string[] = [
  */
 export const live: readonly string[] = [
   ...alone,
-  'test/{adapters,backends,cli,compute,doctor,embed,examples,explain,metrics,report,testing}/**/*.test.ts',
+  'test/{adapters,backends,cli,compute,doctor,embed,examples,explain,export,metrics,report,testing}/**/*.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
   'test/gateway/{*,live/*,events/live/*}.test.ts',

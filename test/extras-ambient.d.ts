@@ -35,3 +35,56 @@ declare module 'webpack' {
   }
   export default webpack;
 }
+
+declare module '@anthropic-ai/sdk' {
+  interface Params {
+    readonly model: string;
+    readonly max_tokens?: number;
+    readonly temperature?: number;
+    readonly stop_sequences?: string[];
+    readonly system?: string | readonly object[];
+    readonly messages: readonly object[];
+    readonly tools?: readonly object[];
+  }
+  interface Stream {
+    on(event: 'streamEvent', take: (event: { type: string; message: Anthropic.Message }) => void): void;
+    on(event: 'text', take: (text: string) => void): void;
+    abort(): void;
+    finalMessage(): Promise<Anthropic.Message>;
+  }
+  class Anthropic {
+    constructor(options: { baseURL: string; apiKey: string; maxRetries: number });
+    readonly messages: {
+      create(params: Params): Promise<Anthropic.Message>;
+      countTokens(params: Params): Promise<{ readonly input_tokens: number }>;
+      stream(params: Params): Stream;
+    };
+  }
+  namespace Anthropic {
+    interface Usage {
+      readonly input_tokens: number;
+      readonly output_tokens: number;
+      readonly cache_creation_input_tokens: number | null;
+      readonly cache_read_input_tokens: number | null;
+    }
+    interface TextBlock {
+      readonly type: 'text';
+      readonly text: string;
+    }
+    interface Message {
+      readonly content: readonly (TextBlock | { readonly type: 'tool_use'; readonly input: unknown })[];
+      readonly stop_reason: string | null;
+      readonly usage: Usage;
+    }
+    class APIError extends Error {
+      readonly status: number;
+      readonly error: unknown;
+      readonly requestID: string | null | undefined;
+    }
+    class APIUserAbortError extends APIError {}
+    class AuthenticationError extends APIError {}
+    class BadRequestError extends APIError {}
+    class NotFoundError extends APIError {}
+  }
+  export default Anthropic;
+}

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 
 /** Test files that do not load without a package, by its name. A file of which one test needs it asks `hasExtra` there. */
 export const filesOfExtras: Readonly<Record<string, readonly string[]>> = {
+  '@anthropic-ai/sdk': ['test/examples/server/api/the-messages-client-is-served.test.ts'],
   '@huggingface/transformers': [
     'test/adapters/**/*.test.ts',
     'test/browser/transformers-keeps-prefixes-in-a-page.test.ts',

@@ -58,6 +58,8 @@ interface StepRow {
 }
 
 interface AccuracyReport {
+  /** Tables of served points. */
+  readonly served: string;
   readonly rows: readonly AccuracyRow[];
   readonly steps: readonly StepRow[];
   readonly capacity: readonly CapacityRow[];
@@ -88,8 +90,16 @@ function fileIn(folder: string, ...names: readonly string[]): string | undefined
     .find((file) => fs.existsSync(file));
 }
 
-const whole = (value: unknown, otherwise: number): number =>
-  typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : otherwise;
+/** @param value undefined, null and Python's None say nothing @throws TKV_INPUT for another value than a whole number above 0 */
+function whole(value: unknown, otherwise: number, field: string, folder: string): number {
+  if (value === undefined || value === null || value === 'None') return otherwise;
+  if (typeof value === 'number' && Number.isInteger(value) && value > 0) return value;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `${folder}: ${field} must be a whole number above 0, and it is ${JSON.stringify(value)}. Write it as a number, or leave it out`,
+    { path: folder, field },
+  );
+}
 
 /** A name, or the one in an object which says more, as newer files have it; '' where nothing is said. */
 function named(value: unknown, field: string, folder: string): string {
@@ -132,26 +142,37 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
     );
   }
   const assumed: string[] = [];
-  const need = (value: unknown, otherwise: number, name: string): number => {
-    const found = whole(value, 0);
+  const count = (field: string, otherwise: number, given: unknown = engine[field]): number =>
+    whole(given, otherwise, field, folder);
+  const need = (name: string, otherwise: number): number => {
+    const found = count(name, 0);
     if (found === 0) assumed.push(`${name} ${otherwise}`);
     return found || otherwise;
   };
   // `mem_util` of LLMServingSim is that simulator's share, and says nothing of the engine's
-  const utilization = Number(engine.gpu_memory_utilization ?? 0);
+  const share = engine.gpu_memory_utilization;
+  const utilization = typeof share === 'number' ? share : 0;
   const isShare = utilization > 0 && utilization <= 1;
+  if (!isShare && share !== undefined && share !== null && share !== 'None') {
+    throw new TierKVError(
+      'TKV_INPUT',
+      `${folder}: gpu_memory_utilization must be a share above 0 and at most 1, and it is ` +
+        `${JSON.stringify(share)}. Write it as a number, or leave it out`,
+      { path: folder, field: 'gpu_memory_utilization' },
+    );
+  }
   if (!isShare && object(instance.npu_mem).mem_util !== undefined) assumed.push('gpu_memory_utilization 0.9');
   const by: ServedBy = {
     gpu,
     model,
-    tp: whole(engine.tensor_parallel_size ?? instance.tp_size, 1),
-    dp: whole(engine.data_parallel_size, 1),
-    maxSequences: need(engine.max_num_seqs, 128, 'max_num_seqs'),
-    maxBatchedTokens: need(engine.max_num_batched_tokens, 2048, 'max_num_batched_tokens'),
+    tp: count('tensor_parallel_size', 1, engine.tensor_parallel_size ?? instance.tp_size),
+    dp: count('data_parallel_size', 1),
+    maxSequences: need('max_num_seqs', 128),
+    maxBatchedTokens: need('max_num_batched_tokens', 2048),
     memoryUtilization: isShare ? utilization : 0.9,
-    blockTokens: whole(engine.block_size, 16),
+    blockTokens: count('block_size', 16),
   };
-  const kvBlocks = blocksSaid(whole(engine.num_gpu_blocks, 0) || log.gpuBlocks, log.kvTokens, by);
+  const kvBlocks = blocksSaid(count('num_gpu_blocks', 0) || log.gpuBlocks, log.kvTokens, by);
   return { by: kvBlocks === undefined ? by : { ...by, kvBlocks }, assumed };
 }
 
@@ -437,7 +458,15 @@ function medianText(logged: readonly LoggedFigure[]): string {
 }
 
 /** The page in Markdown. */
-export function accuracyPage({ rows, steps, capacity, logged, tokens, skipped }: AccuracyReport): string {
+export function accuracyPage({
+  served,
+  rows,
+  steps,
+  capacity,
+  logged,
+  tokens,
+  skipped,
+}: AccuracyReport): string {
   const of = (row: AccuracyRow, what: string, point: string): string =>
     percent(row.values.find((value) => value.what === what && value.point === point)?.errorPercent);
   const table = rows.map((row) => {
@@ -459,6 +488,7 @@ export function accuracyPage({ rows, steps, capacity, logged, tokens, skipped }:
     '`config.json`, or vLLM’s log. Errors are in percent: predicted over measured, less one. A row says what its coefficients were fitted to, and what',
     'judged them; no judged request was fitted to. Rows that are bad stand here too.',
     '',
+    served,
     '## Times of requests',
     '',
     `| run | calibrated on | judged on | ${points.join(' | ')} |`,

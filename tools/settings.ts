@@ -57,8 +57,8 @@ function defaultOf({ or, upstream }: Knob): string {
 
 /** Where a deployment file has it: `engine: max_num_seqs`. */
 function keyOf(path: Path): string {
-  const { in: mapping } = knobs[path];
-  return mapping === undefined ? '' : code(`${mapping}: ${flagOf(path).slice(2).replaceAll('-', '_')}`);
+  const { in: mapping, key = flagOf(path).slice(2).replaceAll('-', '_') } = knobs[path];
+  return mapping === undefined ? '' : code(`${mapping}: ${key}`);
 }
 
 function row(path: Path): string {

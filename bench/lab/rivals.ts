@@ -110,8 +110,8 @@ function unpacked(trace: string): string {
   return plain;
 }
 
-/** Wall and CPU time of a whole process, as the shell measures them. */
-function timed(command: string, completed: (output: string) => number): Cost {
+/** Wall and CPU time of a whole process, as the shell measures them. @param completed of its standard output */
+function timed(command: string, completed: (output: string) => unknown): Cost {
   const { stdout, stderr, status } = spawnSync('bash', ['-c', `TIMEFORMAT='%R %U %S'; time ${command}`], {
     encoding: 'utf8',
     maxBuffer: 2 ** 28,
@@ -119,7 +119,10 @@ function timed(command: string, completed: (output: string) => number): Cost {
   });
   if (status !== 0) throw new Error(`${command}\n${stderr.slice(-2000)}`);
   const [wallS, userS, systemS] = stderr.trim().split('\n').at(-1)!.split(' ').map(Number);
-  return { wallS, cpuS: userS + systemS, completed: completed(stdout) };
+  const count = completed(stdout);
+  if (!Number.isInteger(count))
+    throw new Error(`${command}\nsays ${count}, not how many requests it completed`);
+  return { wallS, cpuS: userS + systemS, completed: count as number };
 }
 
 function runRival(config: string): Cost {
@@ -127,15 +130,18 @@ function runRival(config: string): Cost {
   writeFileSync(file, config);
   const out = join(folder, 'out');
   const call = `${rivalCommand} predict -c ${file} --format json --output-dir ${out} --overwrite`;
-  return timed(call, (output) => (JSON.parse(output) as { completed_requests: number }).completed_requests);
+  return timed(call, (output) => (JSON.parse(output) as { completed_requests?: unknown }).completed_requests);
 }
 
 function runOurs(args: readonly string[]): Cost {
-  const call = `${process.execPath} src/cli/main.ts simulate ${args.join(' ')}`;
-  // a section for each instance, and one for all of them
-  return timed(call, (output) =>
-    Math.max(...[...output.matchAll(/"completed_requests": (\d+)/g)].map(([, count]) => Number(count))),
-  );
+  const result = join(folder, 'result.json');
+  const call = `${process.execPath} src/cli/main.ts simulate ${args.join(' ')} --json ${result}`;
+  return timed(call, () => {
+    const { result: found } = JSON.parse(readFileSync(result, 'utf8')) as {
+      readonly result?: { readonly metrics?: { readonly completed_requests?: unknown } };
+    };
+    return found?.metrics?.completed_requests;
+  });
 }
 
 const middle = (costs: readonly Cost[], of: (cost: Cost) => number): number =>
@@ -144,7 +150,7 @@ const middle = (costs: readonly Cost[], of: (cost: Cost) => number): number =>
 function version(): string {
   const python = join(rivalCommand, '..', 'python');
   const code = 'import importlib.metadata as m; print(m.version("aisimulate"))';
-  return spawnSync(python, ['-c', code], { encoding: 'utf8' }).stdout.trim();
+  return spawnSync(python, ['-c', code], { encoding: 'utf8' }).stdout?.trim() || 'of an unknown version';
 }
 
 try {
@@ -156,8 +162,15 @@ try {
   const results = cases().map(({ name, rival, ours }) => {
     const costs: { rival: Cost[]; ours: Cost[] } = { rival: [], ours: [] };
     for (let round = 0; round < Number(values.rounds); round++) {
-      costs.rival.push(runRival(rival));
-      costs.ours.push(runOurs(ours));
+      const [theirs, own] = [runRival(rival), runOurs(ours)];
+      if (theirs.completed !== own.completed) {
+        // times of different work are not comparable
+        throw new Error(
+          `${name}: aisimulate completed ${theirs.completed} requests, tierkv ${own.completed}`,
+        );
+      }
+      costs.rival.push(theirs);
+      costs.ours.push(own);
     }
     const figures = (all: readonly Cost[]): Cost => ({
       wallS: middle(all, ({ wallS }) => wallS),

@@ -114,7 +114,15 @@ async function ask(engine: Engine, prompt: readonly number[], tenant: string): P
 async function pushDown(engine: Engine, link: Link): Promise<void> {
   const { kv } = engine.cache;
   for (let tier = 0; tier < (link === 'nvme' ? 2 : 1); tier++) {
-    while (kv.manager.evict(tier, 64, kv.nowUs()).evicted > 0) await kv.idle();
+    for (let before = Number.POSITIVE_INFINITY; ; ) {
+      const { cachedBytes } = kv.manager.inspect.usage(tier);
+      if (cachedBytes === 0) break;
+      if (cachedBytes >= before)
+        throw new Error(`tier ${tier} keeps ${cachedBytes} bytes: no tier below takes them`);
+      before = cachedBytes;
+      kv.manager.evict(tier, 64, kv.nowUs());
+      await kv.idle();
+    }
   }
 }
 

@@ -84,7 +84,15 @@ interface FirstTokenRow {
 /** Pushes all that is cached down `levels` tiers. */
 async function pushDown(levels: number): Promise<void> {
   for (let tier = 0; tier < levels; tier++) {
-    while (kv.manager.evict(tier, 64, kv.nowUs()).evicted > 0) await kv.idle();
+    for (let before = Number.POSITIVE_INFINITY; ; ) {
+      const { cachedBytes } = kv.manager.inspect.usage(tier);
+      if (cachedBytes === 0) break;
+      if (cachedBytes >= before)
+        throw new Error(`tier ${tier} keeps ${cachedBytes} bytes: no tier below takes them`);
+      before = cachedBytes;
+      kv.manager.evict(tier, 64, kv.nowUs());
+      await kv.idle();
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-/** `npm run server`: an OpenAI-compatible server on tierkv. See docs/guide/serving.md. */
+/** `npm run server`: a server with OpenAI's and Anthropic's APIs on tierkv. See docs/guide/serving.md. */
 
 import { TierKVError } from '../../src/index.ts';
 import { Serving, serverOptions, usage } from './api/index.ts';

@@ -44,7 +44,7 @@ export const tierRows: readonly TierRow<TierOptions>[] = rows;
 
 /**
  * Adds a tier of an embedder's own, behind all others unless its name is known already. Call it before a runtime is
- * opened. Its options join `TierOptions`, and its name `TierTitles`, by module augmentation.
+ * opened. Its options join `KVRuntimeConfig`, and its name `TierTitles`, by module augmentation of `tierkv`.
  * @returns takes it back, for tests
  */
 export function registerTier<Options extends TierOptions>(row: TierRow<Options>): () => void {

@@ -205,8 +205,8 @@ export function gatewayCommand(): Command {
     )
     .action(async (log: string, { json }: { json?: string }) => {
       requireWritableTargets({ '--json': json }, { LOG: log });
-      const { replayLog } = await import('../serve/gateway/decisionLog.ts');
-      const result = await replayLog(log);
+      const { decideAgain } = await import('../serve/gateway/decisionLog.ts');
+      const result = await decideAgain(log);
       if (json !== undefined) writeResultJson(json, 'gateway replay', result);
       printText(replayText(result));
       if (result.differences.length > 0) process.exitCode = 1;

@@ -46,6 +46,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./evolve/command.ts')).evolveCommand(),
   },
   {
+    name: 'export',
+    summary: 'write a policy as a file that vLLM, llm-d or Dynamo loads',
+    load: async () => (await import('./export.ts')).exportCommand(),
+  },
+  {
     name: 'worker',
     summary: 'run cases of sweep, evaluate and evolve that other machines ask for',
     load: async () => (await import('./worker.ts')).workerCommand(),
@@ -144,6 +149,7 @@ export const examples: Readonly<Record<string, string>> = {
   plan: 'plan --model llama-3.1-70b --workload chatbot --rate 20 --target ttft_p99=500ms',
   evaluate: 'evaluate mine.star routing/lor --latency all',
   evolve: 'evolve --out search --minutes 5 --population 4',
+  export: 'export hazard --to vllm --out tierkv_hazard.py',
   worker: 'worker redis://:SECRET@server:6379 --threads 8',
   gateway: 'gateway --backend a=http://127.0.0.1:8001 --backend b=http://127.0.0.1:8002 --policy mine.json',
   'gateway replay': 'gateway replay gateway.log',

@@ -112,7 +112,7 @@ function repeatMarked(text: string, what: string, times: number): string {
 /** Which attention kernel runs: `lanes` works everywhere, `workgroups` on GPUs. */
 export type AttentionKernel = 'lanes' | 'workgroups';
 
-/** The fields of a device that are read. */
+/** The fields of a `GPUDevice` that the kernels read. */
 export interface KernelDevice {
   /** Missing in old browsers. */
   readonly adapterInfo?: GPUAdapterInfo;

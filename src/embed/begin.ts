@@ -259,7 +259,7 @@ const beginOptionsTable = optionTable({
   retention: is.optional(is.passed()),
 } satisfies Kinds<BeginOptions>);
 
-/** A hint: nothing is kept for ever. */
+/** How long the blocks of a request should stay cached beside others. It is a hint: nothing is kept for ever. */
 export interface RetentionHint {
   /** From -100 to 100: higher is kept longer. Default 0. */
   readonly priority?: number;
@@ -464,7 +464,7 @@ function openWhatFits(
   });
 }
 
-/** Room as `kv.room` shows it. */
+/** How much room new requests can have, as `kv.room` shows it. */
 export interface Room {
   /** Bytes of HBM that a request could take now: free, evictable, or of speculative loads. */
   readonly bytes: number;

@@ -116,11 +116,11 @@ export function writeBytes(context: Stores, { slot, sizeClass }: TopPlace, bytes
 }
 
 /** @throws TKV_INPUT for what a function gave that goes on after it returned: by then the bytes are not its own */
-function requireDone(given: unknown, field: string): void {
+function requireDone(given: unknown, argument: string): void {
   if (typeof (given as { readonly then?: unknown } | null | undefined)?.then !== 'function') return;
   Promise.resolve(given).catch(() => {});
   throw inputError(
-    field,
+    argument,
     `is a function that goes on after it returns, and the bytes are its own during the call alone. ` +
       'Await what it needs before the call, and pass a function that is not async.',
   );

@@ -127,7 +127,7 @@ const kvRuntimeConfigTable = optionTable(
     offload: is.optional(is.passed()),
     offloadThreshold: is.optional(is.passed()),
     migration: is.optional(is.by(requireMigration)),
-    transferDeadlineMs: is.optional(is.passed()),
+    transferDeadlineMs: is.optional(is.integer(1, 2 ** 31 - 1)),
     wrapStores: is.optional(is.func()),
     notice: is.optional(is.func()),
   } satisfies Kinds<Omit<KVRuntimeConfig, keyof TierOptions>>,
@@ -227,7 +227,7 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     owners: OWNERS,
     sharedOwner: SHARED_OWNER,
     leavingShare: config.leavingShare ?? LEAVING_SHARE_DEFAULT,
-    transferDeadlineUs: 1000 * requireInteger('transferDeadlineMs', deadlineMs, 1, 2 ** 31 - 1),
+    transferDeadlineUs: 1000 * deadlineMs,
   };
 }
 

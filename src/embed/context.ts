@@ -72,8 +72,8 @@ export interface RequestContext {
 }
 
 /**
- * `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings
- * them back.
+ * How a step of a sequence ended: `done`, or `interrupted`: some blocks of the sequence are gone, with the device or by an error of
+ * it. `recover` brings them back.
  */
 export type StepEnd = 'done' | 'interrupted';
 
@@ -283,7 +283,8 @@ export function notOnTop({ manager }: Pick<RequestContext, 'manager'>, index: nu
 // Requests that wait for room in the top tier: the most urgent first, then the tenants in turn (ownerTurns.ts). The first one
 // looks for room again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and the
 // requests behind it go ahead meanwhile. The scheduler's next request stands here too, where it finds no room: neither of the two
-// queues takes all room that comes free from the other.
+// queues takes all room that comes free from the other. Doors that cannot wait, reuse by tables and the paged cache, take room by
+// `takeAtOnce`: an owner that was refused has its turn at the first call behind the turns of requests that waited before it.
 
 export interface Ticket {
   readonly owner: number;
@@ -302,6 +303,8 @@ export class AdmissionQueue {
   readonly #turns: OwnerTurns<Ticket> = new OwnerTurns();
   /** Tickets that had their turn, the one that came last first. */
   readonly #returned: Ticket[] = [];
+  /** Owners that were refused by `takeAtOnce`: aside, since they may not ask again. */
+  readonly #refused: Map<number, Ticket> = new Map();
   #tickets = 0;
   #waiting = 0;
   /** The first ticket; null where it must be looked for. */
@@ -343,6 +346,31 @@ export class AdmissionQueue {
 
   isFirst(ticket: Ticket): boolean {
     return this.#first === ticket;
+  }
+
+  /**
+   * Takes room in a call that cannot wait, unless others that wait have their turns before its owner.
+   * @param take takes the room, or returns false where it does not fit
+   * @returns whether the room was taken
+   */
+  takeAtOnce(owner: number, take: () => boolean): boolean {
+    const refused = this.#refused.get(owner);
+    if (refused === undefined && this.#first === undefined) return take();
+    const ticket = refused ?? this.join(owner, 0, false, () => {});
+    ticket.isAside = false;
+    this.#found = null;
+    let taken = false;
+    try {
+      taken = this.isFirst(ticket) && take();
+    } finally {
+      ticket.isAside = true;
+      this.#found = null;
+      if (!taken) this.#refused.set(owner, ticket);
+    }
+    if (!taken) return false;
+    this.#refused.delete(owner);
+    this.take(ticket);
+    return true;
   }
 
   /** The request has its room: its tenant has had a turn. */

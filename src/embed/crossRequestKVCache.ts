@@ -59,6 +59,8 @@ export interface ReuseConfig {
   readonly keysOf: (tenantId: string) => KeySource;
   /** Owner whose room its blocks take. Default: owner 0 for all. */
   readonly ownerOf?: (tenantId: string) => number;
+  /** Takes room for an owner by `take`, where it is its turn. Default: it always is. */
+  readonly inTurn?: (owner: number, take: () => boolean) => boolean;
   /** Size class of a block. Default 0. */
   readonly sizeClass?: number;
   /** Blocks whose beginnings can be compared with a prompt. Default 65,536. */
@@ -73,6 +75,7 @@ const reuseConfigTable = optionTable(
     domainOf: is.optional(is.func()),
     keysOf: is.func(),
     ownerOf: is.optional(is.func()),
+    inTurn: is.optional(is.func()),
     sizeClass: is.optional(is.integer(0), 0),
     maxSiblings: is.optional(is.integer(0), 65_536),
     nowUs: is.func(),
@@ -135,7 +138,10 @@ export class CrossRequestKVCache {
     const limit = Math.floor(Math.max(tokenIds.length - 1, 0) / blockTokens);
     const nowUs = this.#config.nowUs();
     const sequence = manager.open(keys.words, keys.length, nowUs, limit, ownerOf(tenant));
-    if (!manager.load(sequence, nowUs)) manager.releaseRange(sequence, 0, sequence.length, nowUs);
+    const load = (): boolean => manager.load(sequence, nowUs);
+    const takesNone = prefixHeld(sequence) === sequence.length;
+    const isLoaded = takesNone ? load() : this.#inTurn(sequence.owner, load);
+    if (!isLoaded) manager.releaseRange(sequence, 0, sequence.length, nowUs);
     const held = prefixHeld(sequence);
     const tokens = copyOf(tokenIds);
     const reuse = { sequence, domain: this.#domainOf(tenantId), source, keys, tokens, given: 0 };
@@ -156,7 +162,8 @@ export class CrossRequestKVCache {
 
   /**
    * Opens the blocks that `tokens` tokens need and the request does not have.
-   * @returns false, with nothing changed, if they do not fit
+   * @returns false, with nothing changed, if they do not fit, or if requests that wait for room have their turns first. A request
+   * that has blocks to write goes on without a turn
    * @throws TKV_STATE if a block of the request is gone, with a device or by an error: opened again, it would hold
    * bytes that no kernel wrote
    */
@@ -166,7 +173,9 @@ export class CrossRequestKVCache {
     const { sequence, given } = reuse;
     for (let i = 0; i < given; i++) if (sequence.state[i] === Entry.FAILED) throw gone(i, requestId);
     const blocks = Math.ceil(tokens / this.#config.blockTokens);
-    const fits = this.#manager.allocate(sequence, 0, blocks, this.#config.nowUs(), this.#sizeClass);
+    const take = (): boolean =>
+      this.#manager.allocate(sequence, 0, blocks, this.#config.nowUs(), this.#sizeClass);
+    const fits = given > 0 ? take() : this.#inTurn(sequence.owner, take);
     if (fits) reuse.given = Math.max(given, blocks);
     return fits;
   }
@@ -255,6 +264,11 @@ export class CrossRequestKVCache {
     const own = Uint32Array.from({ length: blockTokens }, (_, t) => elementAt(tokens, i * blockTokens + t));
     const key = keys.words.slice(i * wordsPerKey, (i + 1) * wordsPerKey);
     this.#siblings.add(nameOf(domain, keys, i - 1), nameOf(domain, keys, i), key, own);
+  }
+
+  #inTurn(owner: number, take: () => boolean): boolean {
+    const { inTurn } = this.#config;
+    return inTurn === undefined ? take() : inTurn(owner, take);
   }
 
   #domainOf(tenantId: string): string {

@@ -88,7 +88,10 @@ export interface StepEntry {
 
 const stepEntryTable = optionTable({ sequence: is.passed(), tokens: is.passed() } satisfies Kinds<StepEntry>);
 
-/** `full`: there was no room, and the sequence is as it was. Release or preempt others, and step it again. */
+/**
+ * How an entry of a decode step ended: as `StepEnd` says, or `full`: there was no room, and the sequence is as it was. Release or
+ * preempt others, and step it again.
+ */
 export type EntryEnd = StepEnd | 'full';
 
 /**

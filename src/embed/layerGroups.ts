@@ -10,7 +10,7 @@ import { choosePageBytes, type KVLayout, requireKVLayout } from '../runtime/inde
 import * as is from '../runtime/kinds.ts';
 import { type Kinds, optionTable } from '../runtime/options.ts';
 
-/** Layers [first, end). */
+/** A group of layers, [first, end). */
 export interface LayerGroup {
   readonly first: number;
   readonly end: number;

@@ -24,7 +24,7 @@ import * as is from '../runtime/kinds.ts';
 import { type Kinds, type OptionTable, optionTable } from '../runtime/options.ts';
 import type { BlockBook, BlockExtra, BlockText, BookedBlock } from './blockBook.ts';
 
-/** A block can be found in a tier from now on, or no more; or all blocks were forgotten. */
+/** A change of a runtime's caches: from now on a block can be found in a tier (`stored`), or no longer (`removed`). */
 export type CacheEvent =
   | {
       readonly type: 'stored';
@@ -49,7 +49,7 @@ export type CacheEvent =
     }
   | { readonly type: 'removed'; readonly number: number; readonly tier: TierName; readonly key: string };
 
-/** A sequence has found a block or seals it. It has the number of the event before it. */
+/** A use of one block, as a runtime tells it: a sequence has found the block in a tier, or has sealed it. It has the number of the event before it. */
 export interface BlockUseEvent {
   readonly type: 'used';
   readonly number: number;

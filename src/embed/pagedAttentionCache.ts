@@ -40,8 +40,9 @@ export interface IPagedAttentionCache<Data, Stored> {
   readonly blockBytes: number;
   /**
    * Numbers of `count` new blocks, in the order in which a request should use them; an empty array if not all fit.
+   * @param goesOn they continue a request that has blocks: where requests have turns, it needs none
    */
-  allocateBlock(count?: number): readonly number[];
+  allocateBlock(count?: number, goesOn?: boolean): readonly number[];
   /** Lets the blocks `index` to `index + count - 1` go. @throws TKV_UNKNOWN_ID for one that is not taken */
   releaseBlock(index: number, count?: number): void;
   getFreeBlockCount(): number;
@@ -183,12 +184,24 @@ export class PagedAttentionCache
   }
 
   /**
-   * Numbers of `count` blocks, or none when not all of them fit now. Await `ready` before kernels use them: a
-   * block whose place is still read by a transfer comes a little later.
+   * Numbers of `count` blocks, or none when not all of them fit now, or when requests that wait for room have their turns first.
+   * Await `ready` before kernels use them: a block whose place is still read by a transfer comes a little later.
+   * @param goesOn they continue a request that has blocks, which needs no turn
    */
-  allocateBlock(count = 1): readonly number[] {
+  allocateBlock(count = 1, goesOn = false): readonly number[] {
     requireInteger('count', count, 1);
+    checkInputs({ goesOn }, { goesOn: is.flag() });
     this.#requireOpen();
+    if (goesOn) return this.#takeBlocks(count);
+    let blocks: readonly number[] = [];
+    this.#context.admission.takeAtOnce(SHARED_OWNER, () => {
+      blocks = this.#takeBlocks(count);
+      return blocks.length > 0;
+    });
+    return blocks;
+  }
+
+  #takeBlocks(count: number): readonly number[] {
     const { manager } = this.#context;
     if (!manager.canAllocate(count, this.#sizeClass, SHARED_OWNER)) return [];
     const blocks: number[] = [];

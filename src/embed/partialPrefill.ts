@@ -15,6 +15,7 @@ import {
   passArrived,
   type Sequence,
   squaresOf,
+  TierKVError,
   type TwoEndedPart,
 } from '../runtime/index.ts';
 import { type DeviceBlockTable, isTold, placesIn, type RequestContext, readableBlocks } from './context.ts';
@@ -370,14 +371,22 @@ export class ReadyLayers implements LayerGroup {
   /** Blocks that are to be written in these layers; no others are. */
   readonly open: readonly number[];
 
-  /** Only `readyLayers` has the proof. */
+  /** Only `readyLayers` has the proof. @throws TKV_STATE without it */
   constructor(
-    _: typeof proof,
+    given: typeof proof,
     group: number,
-    { first, end }: LayerGroup,
+    layers: LayerGroup,
     blockTable: DeviceBlockTable,
     open: readonly number[],
   ) {
+    if (given !== proof) {
+      throw new TierKVError(
+        'TKV_STATE',
+        'ReadyLayers are made by kv.readyLayers, behind the end of the transfers. Call it.',
+        { field: 'ReadyLayers' },
+      );
+    }
+    const { first, end } = layers;
     this.group = group;
     this.first = first;
     this.end = end;

@@ -126,14 +126,24 @@ export async function putState(
   if (place === PLACES) return false;
   const parts = partsOf(context, head);
   const below = parts.length > 1 ? tierFor(context, state.byteLength) : TOP;
-  for (const { name, from, to } of parts) {
-    await store(context, name, state.subarray(from, to), options);
-    if (below !== TOP) await sendDown(context, name, below, options);
+  const headAt = headName(context, keys.ofBlocks(full), place);
+  const here = presence(context, options);
+  for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    const { losses } = context.keeper;
+    for (const { name, from, to } of parts) {
+      await store(context, name, state.subarray(from, to), options);
+      if (below !== TOP) await sendDown(context, name, below, options);
+    }
+    const arrived = hasParts(context, head, options);
+    if (arrived) await store(context, headAt, headBytes(head), options);
+    // while a block waited for its room, those before it may have gone: pushed out, or with a device
+    if (arrived && here(headAt) && hasParts(context, head, options)) {
+      context.stateBlocks?.add(full);
+      return true;
+    }
+    if (context.keeper.losses === losses) return false;
   }
-  if (!hasParts(context, head, options)) return false;
-  await store(context, headName(context, keys.ofBlocks(full), place), headBytes(head), options);
-  context.stateBlocks?.add(full);
-  return true;
+  throw undone();
 }
 
 /**
@@ -324,11 +334,20 @@ async function store(
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (await isStored(context, name, bytes, options)) return;
   }
-  throw new TierKVError(
+  throw undone();
+}
+
+function undone(): TierKVError {
+  return new TierKVError(
     'TKV_DEVICE',
-    `the device was lost ${ATTEMPTS_MAX} times while the state was written. Store it again later.`,
+    `the device was lost ${ATTEMPTS_MAX} times while the state was written or read. Ask again later.`,
     { field: 'state' },
   );
+}
+
+/** Whether the device was lost under the call: `begin` waits for another one, or says that none is to be had. */
+function isOfLoss(error: unknown): boolean {
+  return error instanceof TierKVError && error.code === 'TKV_DEVICE';
 }
 
 /** @returns false where the device undid it */
@@ -357,7 +376,7 @@ async function isStored(
     }
     return (await seal(context, sequence)) === 'done';
   } catch (error) {
-    if (error instanceof TierKVError && error.code === 'TKV_DEVICE' && context.keeper.present) return false;
+    if (isOfLoss(error)) return false;
     throw error;
   } finally {
     releaseSequence(context, sequence);
@@ -392,13 +411,30 @@ async function sendDown(
   await Promise.all(ends);
 }
 
-/** @returns false where a block of the name is gone */
+/**
+ * Copies what a name has, and again for as long as losses of the device undo it: another tier may have its blocks too.
+ * @returns false where a block of the name is gone
+ * @throws TKV_DEVICE when the device undoes it every time
+ */
 async function load(
+  context: RequestContext,
+  name: BlockName,
+  options: StateOptions,
+  take: (bytes: Uint8Array, at: number) => void,
+): Promise<boolean> {
+  for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    const found = await isLoaded(context, name, options, take);
+    if (found !== 'interrupted') return found;
+  }
+  throw undone();
+}
+
+async function isLoaded(
   context: RequestContext,
   { tokens, blocks, extra }: BlockName,
   { tenant, wait, signal }: StateOptions,
   take: (bytes: Uint8Array, at: number) => void,
-): Promise<boolean> {
+): Promise<boolean | 'interrupted'> {
   const sequence = await begin(context, tokens, { tenant, extras: { [EXTRA]: extra }, wait, signal });
   try {
     if (sequence.cachedTokens < blocks * context.blockTokens) return false;
@@ -406,7 +442,7 @@ async function load(
     for (let index = 0; index < blocks; index++) {
       for (const { table } of sequence.groups) {
         const place = context.manager.readableBlock(table, index);
-        if (place === undefined) return false;
+        if (place === undefined) return 'interrupted';
         places.push(place);
       }
     }
@@ -416,6 +452,9 @@ async function load(
       at += bytes.byteLength;
     });
     return true;
+  } catch (error) {
+    if (isOfLoss(error)) return 'interrupted';
+    throw error;
   } finally {
     releaseSequence(context, sequence);
   }

@@ -43,7 +43,7 @@ export function crossRequestCache(
   options: CrossRequestOptions,
 ): CrossRequestKVCache {
   const { enableTenantIsolation } = crossRequestOptionsTable.read(options);
-  const { manager, blockTokens, chains, owners, sharing, units, nowUs } = context;
+  const { manager, blockTokens, chains, owners, sharing, units, nowUs, admission } = context;
   if (units.groups.length > 1) {
     throw configError('layerGroups', 'are several, and reuse takes one', 'Open without them, or use begin.');
   }
@@ -53,6 +53,7 @@ export function crossRequestCache(
     domainOf: (tenant) => sharing.domainOf(tenant),
     keysOf: (tenant) => (enableTenantIsolation ? chains.of(tenant) : chains.ofDomain(tenant))[0],
     ownerOf: (tenant) => (enableTenantIsolation ? owners.of(tenant) : owners.ofDomain(tenant)),
+    inTurn: (owner, take) => admission.takeAtOnce(owner, take),
     sizeClass: units.sizeClass[0],
     nowUs,
   });

@@ -24,7 +24,7 @@ export interface SaveOptions {
 }
 
 const saveOptionsTable = optionTable({
-  whenFull: is.optional(is.passed(), 'keep'),
+  whenFull: is.optional(is.oneOf<'keep' | 'replace'>(['keep', 'replace']), 'keep'),
 } satisfies Kinds<SaveOptions>);
 
 /** Bytes that are on their way at a time, and blocks: few enough that each of them is on disk before its deadline. */
@@ -46,7 +46,6 @@ export async function saveDurably(
   options: SaveOptions = {},
 ): Promise<number> {
   const { whenFull } = saveOptionsTable.read(options);
-  is.oneOf(['keep', 'replace']).read(whenFull, 'whenFull');
   const { manager } = context;
   const durableOf = (position: number): DurableTier | undefined =>
     tiers.get(tierName(manager.inspect.tiers[position]))?.durable;

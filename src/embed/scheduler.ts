@@ -9,7 +9,7 @@
  */
 
 import { runningClock } from '../backends/runningClock.ts';
-import { resolveSchedulerConfig, schedulerConfig } from '../runtime/batching/config.ts';
+import { resolveSchedulerConfig, servedSchedulerConfig } from '../runtime/batching/config.ts';
 import { idInUse } from '../runtime/batching/scheduler.ts';
 import { configError, described, inputError } from '../runtime/errors.ts';
 import {
@@ -39,8 +39,9 @@ import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { requireTokenId } from './tenancy.ts';
 
 /**
- * `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. `queueOrder` is `tenant-turns`
- * where none is named: however many requests one tenant adds, another one's next request waits for at most one of them.
+ * Configuration of a `KVScheduler`: budgets of a step, and what happens to requests that lose their room. `preemption` is
+ * `recompute` or `offload`: tokens that were handed out are never generated again. `queueOrder` is `tenant-turns` where none is
+ * named: however many requests one tenant adds, another one's next request waits for at most one of them.
  */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 
@@ -90,14 +91,10 @@ export class KVScheduler {
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');
     }
-    const { preemption, publish } = schedulerConfig.read(config, 'config');
+    const { preemption } = servedSchedulerConfig.read(config, 'config');
     if (preemption === 'restart') {
       const problem = "is 'restart', which would generate tokens again that were handed out";
       throw configError('preemption', problem, "Use 'recompute' or 'offload'.");
-    }
-    if (publish === 'whenPlanned') {
-      const problem = "is 'whenPlanned', but digests are taken behind the step's kernels";
-      throw configError('publish', problem, 'Leave it out.');
     }
     const places = { blockTokens, sizeClass: units.sizeClass[0] };
     const port = new ManagerPort(manager, places);

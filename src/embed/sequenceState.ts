@@ -25,7 +25,7 @@ export interface GroupTable {
 }
 
 /**
- * A sequence as its caller sees it. What it says changes with the calls on it. `using sequence = await kv.begin(...)` releases
+ * A sequence of a runtime as its caller sees it: its tokens, its blocks, and what is to be computed. What it says changes with the calls on it. `using sequence = await kv.begin(...)` releases
  * it where the scope ends, unless it has ended before.
  */
 export interface KVSequence extends Disposable {

@@ -262,17 +262,18 @@ export function nearestName(typed: string, names: readonly string[]): string | u
   if (typeof typed !== 'string' || typed.length > longestName) return undefined;
   let best: string | undefined;
   let least = Infinity;
-  const plain = typed.toLowerCase().replaceAll('-', '_');
+  const plainOf = (name: string): string => name.toLowerCase().replaceAll('-', '_');
+  const plain = plainOf(typed);
   for (const name of names) {
     if (name === '') continue;
-    const edits = distance(plain, name.toLowerCase());
+    const edits = distance(plain, plainOf(name));
     if (edits < least) {
       least = edits;
       best = name;
     }
   }
   if (best === undefined) return undefined;
-  const related = plain.length >= 3 && (best.includes(plain) || plain.includes(best));
+  const related = plain.length >= 3 && (plainOf(best).includes(plain) || plain.includes(plainOf(best)));
   // a name of one letter is as far from any other as it is long
   const isNear = least <= Math.max(1, Math.ceil(best.length / 3)) && least < best.length;
   return isNear || related ? best : undefined;

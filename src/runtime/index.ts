@@ -13,7 +13,6 @@ export { defaultEviction, evictionPolicyNames, resolvePolicy } from './eviction/
 export { boxBytes, intersect, type KVBox, requireBox } from './geometry/box.ts';
 export {
   choosePageBytes,
-  type KVDtype,
   type KVLayout,
   kvLayout,
   layoutFingerprint,

@@ -10,6 +10,7 @@ import {
   configError,
   described,
   type ErrorCode,
+  namedError,
   nearestName,
   requireFinite,
   requireFraction,
@@ -58,7 +59,8 @@ function kindOf<Value>(
     read(value, field, code = 'TKV_INPUT') {
       if (holds(value)) return value as Value;
       const found = value === '' && holds === isName ? 'empty' : described(value);
-      throw new TierKVError(code, `${field} must be ${words}, and it is ${found}. ${remedy}`, { field });
+      const problem = value === undefined ? 'is missing' : `must be ${words}, and it is ${found}`;
+      throw namedError(code, { field }, (called) => `${called(field)} ${problem}. ${remedy}`);
     },
   };
 }
@@ -129,6 +131,19 @@ export const finite = (): ValueKind<number> => aFinite;
 /** A number from 0 to 1. */
 export const fraction = (): ValueKind<number> => aFraction;
 
+/** A value with a rule of its own. @param words as in "is 5, not a share from 0 to 1" */
+export const that = <Value>(words: string, fits: (value: unknown) => boolean): ValueKind<Value> => ({
+  read(value, field, code = 'TKV_INPUT') {
+    if (fits(value)) return value as Value;
+    const problem = value === undefined ? 'is missing' : `is ${described(value)}, not ${words}`;
+    throw namedError(
+      code,
+      { field },
+      (called) => `${called(field)} ${problem}. Set ${called(field)} to ${words}.`,
+    );
+  },
+});
+
 export const bigint = (): ValueKind<bigint> => anyBigint;
 
 export const flag = (): ValueKind<boolean> => trueOrFalse;
@@ -159,6 +174,24 @@ export const list = <Value>(each: ValueKind<Value>, remedy?: string): ValueKind<
       each.read(element, `${field}[${i}]`, code);
     });
     return elements as readonly Value[];
+  },
+});
+
+/** An array of one value or more, each of a kind. @param remedy what to pass, as a sentence */
+export const filledList = <Value>(each: ValueKind<Value>, remedy: string): ValueKind<readonly Value[]> => ({
+  read(value, field, code = 'TKV_INPUT') {
+    const elements = list(each, remedy).read(value, field, code);
+    if (elements.length > 0) return elements;
+    throw new TierKVError(code, `${field} is empty. ${remedy}`, { field });
+  },
+});
+
+/** An object of any names, whose values are of a kind. An error names the value. */
+export const byName = <Value>(each: ValueKind<Value>): ValueKind<Readonly<Record<string, Value>>> => ({
+  read(value, field, code) {
+    anyObject.read(value, field, code);
+    for (const [inner, of] of Object.entries(value as object)) each.read(of, `${field}.${inner}`, code);
+    return value as Readonly<Record<string, Value>>;
   },
 });
 
@@ -205,6 +238,16 @@ export const by = <Value>(
 ): ValueKind<Value> => ({
   read: (value, field, code) => read(value as Value, field, code),
 });
+
+/** Says whether the value is of the kind. Texts of other programs may hold anything, so nothing is refused. */
+export function holds(kind: ValueKind<unknown>, value: unknown): boolean {
+  try {
+    kind.read(value, 'value');
+    return true;
+  } catch {
+    return false; // a kind throws nothing but this
+  }
+}
 
 /** The value is of the kind, or it is left out where it may be. */
 export function check(

@@ -39,7 +39,7 @@ export interface KVBudget {
 }
 
 /**
- * Budget of an owner. HBM counts with its landing room, which running sequences may use; lower tiers without.
+ * How much of each tier an owner uses, and may use. HBM counts with its landing room, which running sequences may use; lower tiers without.
  * @throws TKV_CONFIG for an unknown owner
  */
 export function kvBudget(manager: KVManager, owner = 0): KVBudget {
@@ -86,7 +86,7 @@ interface TierMetrics {
   readonly readBytes: number;
 }
 
-/** Result of `kvMetrics`. */
+/** Figures of a manager by tier, as `kvMetrics` gives them. */
 export interface KVMetrics {
   /** Blocks that requests asked for. */
   readonly lookups: number;

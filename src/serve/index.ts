@@ -7,7 +7,6 @@ import '../requireNode.ts';
 
 export type { BackendConfig } from './gateway/backend.ts';
 export type { GatewayConfig, GatewayLimits } from './gateway/config.ts';
-export { replayLog } from './gateway/decisionLog.ts';
 export { CachePicture } from './gateway/events/cachePicture.ts';
 export {
   type KVEventPublisher,

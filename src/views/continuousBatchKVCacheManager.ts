@@ -321,7 +321,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
     const pages = Math.ceil(tokens / this.config.pageSizeTokens);
     if (pages > this.config.maxPagesPerRequest) return false;
     const missing = Math.max(0, pages - allocation.pageCount);
-    const blocks = this.#take(missing);
+    const blocks = this.#take(missing, allocation.pageCount > 0);
     if (blocks === null) return false;
     allocation.addPages(blocks);
     allocation.requestedTokens = tokens;
@@ -344,9 +344,9 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
     return compact(placement);
   }
 
-  #take(pages: number): readonly number[] | null {
+  #take(pages: number, goesOn = false): readonly number[] | null {
     if (pages === 0) return [];
-    const blocks = this.#cache.allocateBlock(pages);
+    const blocks = this.#cache.allocateBlock(pages, goesOn);
     if (blocks.length === 0) return null;
     this.#pages += pages;
     return blocks;

@@ -4,14 +4,7 @@
  * notes.
  */
 
-import {
-  inputError,
-  invariant,
-  requireFinite,
-  requireInteger,
-  requirePositive,
-  type TierKVError,
-} from '../runtime/errors.ts';
+import { inputError, invariant, requireInteger, type TierKVError } from '../runtime/errors.ts';
 import { Granularity, unitSpec } from '../runtime/geometry/box.ts';
 import { kvLayout } from '../runtime/geometry/layout.ts';
 import { BlockKeys, KeyChain, type KeyElements, type KeySource } from '../runtime/keys/keyChain.ts';
@@ -71,6 +64,15 @@ export interface KVStoreConfig {
   keys?: (tenant: string) => KeySource;
 }
 
+const linkTable = optionTable(
+  {
+    bandwidthBytesPerS: is.positive(),
+    blockBytes: is.integer(1),
+    baseLatencyUs: is.optional(is.finite(), 0),
+  } satisfies Kinds<NonNullable<KVStoreConfig['link']>>,
+  'TKV_CONFIG',
+);
+
 const kvStoreConfigTable = optionTable(
   {
     hbmBlocks: is.integer(1),
@@ -80,20 +82,11 @@ const kvStoreConfigTable = optionTable(
     offloadThreshold: is.optional(is.fraction(), 0.9),
     transferBandwidth: is.optional(is.positive(), 100),
     transferBaseLatency: is.optional(is.finite(), 0),
-    link: is.optional(is.passed()),
-    whenLowerFull: is.optional(is.passed()),
+    link: is.optional(linkTable),
+    whenLowerFull: is.optional(is.oneOf<'evict' | 'refuse'>(['evict', 'refuse']), 'evict'),
     thrashingWindow: is.optional(is.integer(0), 1000),
     keys: is.optional(is.func()),
   } satisfies Kinds<KVStoreConfig>,
-  'TKV_CONFIG',
-);
-
-const linkTable = optionTable(
-  {
-    bandwidthBytesPerS: is.passed(),
-    blockBytes: is.passed(),
-    baseLatencyUs: is.optional(is.passed()),
-  } satisfies Kinds<NonNullable<KVStoreConfig['link']>>,
   'TKV_CONFIG',
 );
 
@@ -112,18 +105,17 @@ interface ResolvedStoreConfig {
 /** @throws TKV_CONFIG with the field that is wrong and the remedy */
 function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
   const read = kvStoreConfigTable.read(config, 'config');
-  if (config.link !== undefined) linkTable.read(config.link, 'link');
-  const blockSize = read.blockSize;
+  const { link, blockSize } = read;
   return {
     hbmBlocks: read.hbmBlocks,
     blockSize,
     ddrBlocks: read.ddrBlocks,
     nvmeBlocks: read.nvmeBlocks,
     offloadThreshold: read.offloadThreshold,
-    whenLowerFull: is.oneOf(['evict', 'refuse']).read(config.whenLowerFull ?? 'evict', 'whenLowerFull'),
+    whenLowerFull: read.whenLowerFull,
     thrashingWindow: read.thrashingWindow,
     cost: transferCost(
-      config.link === undefined
+      link === undefined
         ? {
             unit: 'tokensPerTick',
             bandwidth: read.transferBandwidth,
@@ -132,9 +124,9 @@ function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
           }
         : {
             unit: 'bytesPerSecond',
-            bandwidth: requirePositive('link.bandwidthBytesPerS', config.link.bandwidthBytesPerS),
-            baseLatency: requireFinite('link.baseLatencyUs', config.link.baseLatencyUs ?? 0),
-            blockBytes: requireInteger('link.blockBytes', config.link.blockBytes, 1),
+            bandwidth: link.bandwidthBytesPerS,
+            baseLatency: link.baseLatencyUs,
+            blockBytes: link.blockBytes,
           },
     ),
     keys: config.keys ?? simulationKeys(blockSize),

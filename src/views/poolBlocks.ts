@@ -9,7 +9,7 @@ import { Granularity } from '../runtime/geometry/box.ts';
 import type { KeyElements } from '../runtime/keys/keyChain.ts';
 import * as is from '../runtime/kinds.ts';
 import { Entry } from '../runtime/manager/sequence.ts';
-import { type Kinds, optionTable } from '../runtime/options.ts';
+import { checkInputs, type Kinds, optionTable } from '../runtime/options.ts';
 import { Tier } from '../runtime/tier/tier.ts';
 import {
   type BlockRecord,
@@ -22,11 +22,10 @@ import { type Column, columnsOf } from './poolConfig.ts';
 import {
   type AllocateRequest,
   allocateRequestTable,
+  count,
   PoolSequence,
   type PoolState,
   recordName,
-  requireCount,
-  requireName,
   requireTokens,
   stateError,
   unknownId,
@@ -50,12 +49,9 @@ interface AllocatedPart {
  * is missing now, TKV_STATE if the last unit cannot be written on
  */
 export function allocate(state: PoolState, request: AllocateRequest): KVBlockDescriptor[] {
-  allocateRequestTable.read(request, 'request');
+  allocateRequestTable.readFlat(request, 'request');
   const { sequenceId, requestId, numTokens, layerIds, headIds, tokenIds, tenant = '' } = request;
   const { granularity = state.config.defaultGranularity, preferredTier = Tier.HBM } = request;
-  requireName('sequenceId', sequenceId);
-  requireName('requestId', requestId);
-  requireCount('numTokens', numTokens, 1);
   state.positionOf('preferredTier', preferredTier);
   const columns = columnsOf(state.config.shapes, granularity, layerIds, headIds);
   const known = state.sequences.get(sequenceId);
@@ -334,9 +330,7 @@ export function fork(
   tokens: number,
 ): KVBlockDescriptor[] {
   const from = requireSequence(state, sequenceId);
-  requireName('forkId', forkId);
-  requireName('requestId', requestId);
-  requireCount('tokens', tokens, 1);
+  checkInputs({ forkId, requestId, tokens }, { forkId: is.name(), requestId: is.name(), tokens: count(1) });
   if (state.sequences.has(forkId)) throw inputError('forkId', `${forkId} is taken. Choose another name.`);
   const longest = Math.max(...[...from.tracks.values()].map((track) => track.tokens));
   if (tokens > longest) throw inputError('tokens', `is ${tokens}, and the sequence has ${longest}.`);
@@ -419,7 +413,7 @@ function forkTrack(state: PoolState, to: PoolSequence, track: Track, tokens: num
  */
 export function truncate(state: PoolState, sequenceId: string, tokens: number): void {
   const sequence = requireSequence(state, sequenceId);
-  requireCount('tokens', tokens, 0);
+  count(0).read(tokens, 'tokens');
   for (const block of [...sequence.descriptors]) {
     const [start, end] = block.tokenRange;
     if (start >= tokens) forget(state, sequence, block);

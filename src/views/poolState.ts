@@ -287,7 +287,7 @@ export function findPrefix(
 ): FoundBlock[] {
   const { granularity, layerIds, headIds, tenant } = prefixOptionsTable.read(options);
   requireTokens(tokenIds, 0);
-  requireCount('minMatchLength', minMatchLength, 0);
+  count(0).read(minMatchLength, 'minMatchLength');
   const { shapes, defaultGranularity, layout } = state.config;
   const all = Array.from({ length: layout.layers }, (_, i) => i);
   const columns = columnsOf(shapes, granularity ?? defaultGranularity, layerIds ?? all, headIds);
@@ -347,10 +347,17 @@ export interface AllocateRequest {
   readonly tenant?: string;
 }
 
+/** A number of tokens. */
+export const count = (least: number): is.ValueKind<number> =>
+  is.that(
+    `an integer of at least ${least}`,
+    (value) => Number.isSafeInteger(value) && Number(value) >= least,
+  );
+
 export const allocateRequestTable: OptionTable<AllocateRequest> = optionTable({
-  sequenceId: is.passed(),
-  requestId: is.passed(),
-  numTokens: is.passed(),
+  sequenceId: is.name(),
+  requestId: is.name(),
+  numTokens: count(1),
   layerIds: is.passed(),
   headIds: is.optional(is.passed()),
   granularity: is.optional(is.passed()),
@@ -377,16 +384,6 @@ const prefixOptionsTable = optionTable({
   headIds: is.optional(is.passed()),
   tenant: is.optional(is.passed(), ''),
 } satisfies Kinds<PrefixOptions>);
-
-export function requireName(field: string, value: unknown): void {
-  if (typeof value === 'string' && value !== '') return;
-  throw inputError(field, `is ${described(value)}. Give a text that is not empty.`);
-}
-
-export function requireCount(field: string, value: unknown, min: number): void {
-  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min) return;
-  throw inputError(field, `is ${described(value)}. Give an integer of at least ${min}.`);
-}
 
 /** Checks that there are enough tokens. The hash checks whether each is an id. */
 export function requireTokens(tokens: KeyElements, atLeast: number): void {

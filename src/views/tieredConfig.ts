@@ -24,14 +24,7 @@ import {
   requireMachineHolds,
   type StoreConfig,
 } from '../embed/stores.ts';
-import {
-  configError,
-  described,
-  nearestName,
-  requireFinite,
-  requireInteger,
-  requirePositive,
-} from '../runtime/errors.ts';
+import { configError, requireFinite } from '../runtime/errors.ts';
 import {
   type DecisionSink,
   type Digest,
@@ -69,14 +62,16 @@ export interface TierConfig {
   readonly path?: string;
 }
 
+const namedFolder = 'Name a directory that exists, or leave nvme out.';
+
 const tierConfigTable = optionTable(
   {
-    tier: is.passed(),
-    capacityBytes: is.passed(),
-    bandwidthGbps: is.optional(is.passed()),
-    latencyUs: is.optional(is.passed()),
-    deviceId: is.optional(is.passed()),
-    path: is.optional(is.passed()),
+    tier: is.oneOf(storageTiers),
+    capacityBytes: is.integer(1),
+    bandwidthGbps: is.optional(is.positive()),
+    latencyUs: is.optional(is.finite()),
+    deviceId: is.optional(is.integer(0)),
+    path: is.optional(is.name(namedFolder)),
   } satisfies Kinds<TierConfig>,
   'TKV_CONFIG',
 );
@@ -96,31 +91,17 @@ interface TierSet {
 
 /** @throws TKV_CONFIG for a tier that is missing, unknown or named twice, or a field that is wrong */
 function tierSet(tiers: readonly TierConfig[]): TierSet {
-  is.array("Pass [{ tier: 'hbm', capacityBytes }, ...].").read(tiers, 'tiers', 'TKV_CONFIG');
   const byTier = new Map<string, TierConfig>();
   for (const [i, config] of tiers.entries()) {
-    const { tier } = tierConfigTable.read(config, `tiers[${i}]`);
-    if (!storageTiers.includes(tier)) {
-      const near = nearestName(String(tier), storageTiers);
-      const remedy = near === undefined ? `Use ${storageTiers.join(', ')}.` : `Did you mean ${near}?`;
-      throw configError(`tiers[${i}].tier`, `is ${described(tier)}`, remedy);
-    }
+    const { tier } = config;
     if (byTier.has(tier)) throw configError(`tiers[${i}].tier`, `is ${tier} again`, 'Name each tier once.');
     byTier.set(tier, config);
-    requireInteger(`${tier}.capacityBytes`, config.capacityBytes, 1);
-    if (config.bandwidthGbps !== undefined) requirePositive(`${tier}.bandwidthGbps`, config.bandwidthGbps);
-    if (config.latencyUs !== undefined) requireFinite(`${tier}.latencyUs`, config.latencyUs);
   }
   const hbm = byTier.get('hbm');
   if (hbm === undefined) throw configError('tiers', 'have no hbm', 'Blocks are written there: name it.');
   const nvme = byTier.get('nvme');
-  if (nvme !== undefined && (typeof nvme.path !== 'string' || nvme.path === '')) {
-    throw configError(
-      'nvme.path',
-      `is ${described(nvme.path)}`,
-      'Name a directory that exists, or leave nvme out.',
-    );
-  }
+  if (nvme !== undefined && nvme.path === undefined)
+    throw configError('nvme.path', 'is missing', namedFolder);
   return { hbm, ddr: byTier.get('ddr'), nvme };
 }
 
@@ -176,11 +157,11 @@ const tieredStorageConfigTable = optionTable(
     wait: is.optional(is.passed()),
     notice: is.optional(is.func()),
     wrapStores: is.optional(is.func()),
-    pool: is.passed(),
-    tiers: is.passed(),
+    pool: is.object(),
+    tiers: is.list(tierConfigTable, "Pass [{ tier: 'hbm', capacityBytes }, ...]."),
     links: is.optional(is.passed()),
     migration: is.optional(is.passed()),
-    restart: is.optional(is.passed()),
+    restart: is.optional(is.oneOf<'warm' | 'empty'>(['warm', 'empty'])),
     sink: is.optional(is.passed()),
   } satisfies Kinds<TieredStorageConfig>,
   'TKV_CONFIG',
@@ -207,7 +188,6 @@ export async function openTiers<Storage>(
   make: (tiers: OpenTiers) => Storage,
 ): Promise<Storage> {
   tieredStorageConfigTable.read(config, 'config');
-  is.object().read(config.pool, 'pool', 'TKV_CONFIG');
   const set = tierSet(config.tiers);
   if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
   new HotColdClassifier(classifierOptionsOf(migratorOptionsOf(config))); // refuses thresholds before anything is opened

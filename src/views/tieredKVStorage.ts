@@ -550,6 +550,12 @@ class UnitBytes {
           `have a part that is ${state === Entry.FAILED ? 'lost' : 'not there yet'}. Compute it.`,
         );
       }
+      const { table, column } = unit.track;
+      const start = unit.unit * column.tokensPerUnit;
+      const { openings } = pool.manager;
+      if (openings.firstUntold(table, unit.unit, unit.unit + 1, column.tokensPerUnit, start + 1) !== -1) {
+        throw stateError('have a part that is not written yet. Write it first.');
+      }
       const key = unit.track.keyOf(unit.unit);
       const own = key === undefined || state === Entry.OPEN || place.diverged;
       const digest = own ? undefined : pool.manager.inspect.digestOf(key);

@@ -21,9 +21,11 @@ it('extras of any name enter the keys', () => {
   const plain = keysWith('{}');
   for (const name of ['adapter', 'constructor', '__proto__']) {
     expect(keysWith(`{"${name}":"math"}`), name).not.toBe(plain);
-    expect(() => keysWith(`{"${name}":7}`), name).toThrow(new RegExp(`extras\\.${name} is 7`));
+    expect(() => keysWith(`{"${name}":7}`), name).toThrow(
+      new RegExp(`extras\\.${name} must be text, and it is 7`),
+    );
   }
-  expect(() => keysWith('[]')).toThrow(/extras is \[\].*names and texts/);
+  expect(() => keysWith('[]')).toThrow(/extras must be an object, and it is an array/);
 });
 
 it.each([

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { replayLog } from '../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../src/serve/gateway/decisionLog.ts';
 import { bundleOf, failingProgram, prefixBundle, recordedRun, writeLog } from './recordedRun.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-'));
@@ -56,7 +56,7 @@ describe.each(Object.entries(plans))('%s', (_name, plan) => {
   it.each([1, 2, 3])('is decided again line for line, seed %i', async (seed) => {
     const { lines, outputs } = await recordedRun(plan, seed, 1500);
     writeLog(log, lines);
-    const result = await replayLog(log);
+    const result = await decideAgain(log);
     expect(result).toMatchObject({ differences: [], isCut: false, decisions: outputs.length });
     expect(result.routes).toBeGreaterThan(300);
   });
@@ -97,7 +97,7 @@ describe('control: a log that was changed is decided otherwise', () => {
       line.startsWith('{"in":"report"') ? line.replace(/"queueDepth":\d/, '"queueDepth":9000') : line,
     );
     writeLog(log, changed);
-    const result = await replayLog(log);
+    const result = await decideAgain(log);
     expect(result.differences).not.toEqual([]);
   });
 
@@ -106,7 +106,7 @@ describe('control: a log that was changed is decided otherwise', () => {
     const at = lines.findIndex((line) => line.includes('"out":"route"'));
     lines[at] = lines[at].replace(/"target":\d+/, '"target":77');
     writeLog(log, lines);
-    const { differences } = await replayLog(log);
+    const { differences } = await decideAgain(log);
     expect(differences).toHaveLength(1);
     expect(differences[0].line).toBe(at + 1);
     expect(differences[0].written).toContain('"target":77');
@@ -119,7 +119,7 @@ describe('control: a log that was changed is decided otherwise', () => {
       1,
     );
     writeLog(log, lines);
-    const { differences } = await replayLog(log);
+    const { differences } = await decideAgain(log);
     expect(differences.length).toBeGreaterThan(0);
     expect(differences[0].written).toBe('');
   });
@@ -131,7 +131,7 @@ describe('what a log may be', () => {
     writeLog(log, lines);
     const whole = readFileSync(log);
     writeFileSync(log, whole.subarray(0, whole.length - 20));
-    expect(await replayLog(log)).toMatchObject({ isCut: true, differences: [] });
+    expect(await decideAgain(log)).toMatchObject({ isCut: true, differences: [] });
   });
 
   it.each([
@@ -140,7 +140,7 @@ describe('what a log may be', () => {
     ['not JSON\n', 'is not valid JSON'],
   ])('%j is refused with the place', async (text, problem) => {
     writeFileSync(log, text);
-    await expect(replayLog(log)).rejects.toMatchObject({
+    await expect(decideAgain(log)).rejects.toMatchObject({
       code: 'TKV_INPUT',
       message: expect.stringContaining(problem),
     });
@@ -150,7 +150,7 @@ describe('what a log may be', () => {
     const { lines } = await recordedRun({}, 1, 50);
     lines.splice(3, 0, '{"what":1}');
     writeLog(log, lines);
-    await expect(replayLog(log)).rejects.toMatchObject({ code: 'TKV_INPUT', line: 4 });
+    await expect(decideAgain(log)).rejects.toMatchObject({ code: 'TKV_INPUT', line: 4 });
   });
 
   it('inputs that cannot follow each other are refused with the line', async () => {
@@ -160,7 +160,7 @@ describe('what a log may be', () => {
       '{"in":"wake","atUs":999999999}',
     );
     writeLog(log, lines);
-    await expect(replayLog(log)).rejects.toMatchObject({
+    await expect(decideAgain(log)).rejects.toMatchObject({
       code: 'TKV_INPUT',
       message: expect.stringContaining('cannot be taken'),
     });

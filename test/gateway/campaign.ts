@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import type { PolicyBundle } from '../../src/policy/evolve/bundle/policyBundle.ts';
 import { parseBundle } from '../../src/policy/evolve/bundle/readBundle.ts';
 import type { GatewayConfig } from '../../src/serve/gateway/config.ts';
-import { replayLog } from '../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../src/serve/gateway/decisionLog.ts';
 import { Gateway } from '../../src/serve/gateway/gateway.ts';
 import { compareShadows } from '../../src/serve/gateway/shadows.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
@@ -209,7 +209,7 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
       say(`${asked.length} answers of a server alone`);
     }
     const check = async (log: string): Promise<void> => {
-      const { decisions, differences, isCut } = await replayLog(log);
+      const { decisions, differences, isCut } = await decideAgain(log);
       totals.decisions += decisions;
       totals.differences += differences.length + Number(isCut);
     };

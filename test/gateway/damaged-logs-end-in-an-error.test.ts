@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { TierKVError } from '../../src/runtime/errors.ts';
-import { replayLog } from '../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../src/serve/gateway/decisionLog.ts';
 import { compareShadows } from '../../src/serve/gateway/shadows.ts';
 import { testSeed } from '../../src/testing/index.ts';
 import { Random } from '../fuzz/random.ts';
@@ -31,7 +31,7 @@ it(`damaged logs end in a result or in an error that a user can mend (TIERKV_SEE
   const ends = { whole: 0, different: 0, refused: 0 };
   for (let i = 0; i < sized(80, 250); i++) {
     writeFileSync(log, damage(good, new Random(seed * 1009 + i)).bytes);
-    for (const read of [replayLog, async (path: string) => compareShadows(path, undefined)]) {
+    for (const read of [decideAgain, async (path: string) => compareShadows(path, undefined)]) {
       try {
         const result = await read(log);
         if ('differing' in result && result.differing > 0) ends.different++;

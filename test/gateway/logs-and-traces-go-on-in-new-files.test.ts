@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { replayLog } from '../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../src/serve/gateway/decisionLog.ts';
 import { LineFile, partsOf } from '../../src/serve/gateway/lineFile.ts';
 import { prefixBundle, recordedRun } from './recordedRun.ts';
 
@@ -171,7 +171,7 @@ describe('a log in parts', () => {
 
   it('is decided again over all of them, by the name of the last one', async () => {
     const { path, decisions } = await written(4);
-    expect(await replayLog(path)).toMatchObject({ differing: 0, decisions, isCut: false });
+    expect(await decideAgain(path)).toMatchObject({ differing: 0, decisions, isCut: false });
   });
 
   it('whose decisions were changed differs in the file and line', async () => {
@@ -181,20 +181,20 @@ describe('a log in parts', () => {
     const at = lines.findIndex((line) => line.includes('"out":"route"'));
     lines[at] = lines[at].replace(/"target":\d+/, '"target":77');
     writeFileSync(file, `${lines.join('\n')}\n`);
-    const { differences } = await replayLog(path);
+    const { differences } = await decideAgain(path);
     expect(differences[0]).toMatchObject({ file, line: at + 1 });
   });
 
   it('of which one is missing is refused by its number', async () => {
     const { path } = await written(4);
     rmSync(`${path}.4`);
-    await expect(replayLog(path)).rejects.toThrow(/part 4 of a log whose part 2 is not beside it/);
+    await expect(decideAgain(path)).rejects.toThrow(/part 4 of a log whose part 2 is not beside it/);
   });
 
   it('whose part in the middle is cut is refused, since decisions are missing there', async () => {
     const { path } = await written(3);
     const text = readFileSync(`${path}.4`, 'utf8');
     writeFileSync(`${path}.4`, text.slice(0, -20));
-    await expect(replayLog(path)).rejects.toMatchObject({ code: 'TKV_INPUT', path: `${path}.4` });
+    await expect(decideAgain(path)).rejects.toMatchObject({ code: 'TKV_INPUT', path: `${path}.4` });
   });
 });

@@ -5,7 +5,7 @@ import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../examples/server/api/index.ts';
 import type { ServerOptions } from '../../examples/server/api/options.ts';
-import { replayLog as replayGatewayLog } from '../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../src/serve/gateway/decisionLog.ts';
 import { Gateway } from '../../src/serve/gateway/gateway.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
@@ -106,7 +106,7 @@ describe('a prefill server and a decode server', () => {
       expect(foundIn(together)).toBe(16 * blocksOf(together));
       expect(gateway.counts).toMatchObject({ prefills: 1, prefillsFailed: 0, completed: 1 });
     }
-    expect((await replayGatewayLog(log)).differences).toEqual([]);
+    expect((await decideAgain(log)).differences).toEqual([]);
   });
 
   it('answer what asks for several answers and for log probabilities', async () => {

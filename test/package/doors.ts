@@ -137,15 +137,25 @@ export function apiPage(): string {
   return `${lines.join('\n')}\n`;
 }
 
+/** Most doors, and most names behind them. */
+export const limits = { doors: 10, names: 350 } as const;
+
 /** How much there is, and what lacks its sentence. */
-export function counts(): {
+export function counts(over: readonly Pick<Door, 'file'>[] = doors()): {
   readonly doors: number;
   readonly names: number;
   readonly silent: readonly string[];
 } {
-  const all = new Map(doors().flatMap((door) => publicNames(door).map((each) => [each.name, each])));
+  const all = new Map(over.flatMap((door) => publicNames(door).map((each) => [each.name, each])));
   const silent = [...all.values()].filter(({ sentence }) => !/^[A-Z`].{15,}\.$/.test(sentence));
-  return { doors: doors().length, names: all.size, silent: silent.map(({ name }) => name) };
+  return { doors: over.length, names: all.size, silent: silent.map(({ name }) => name) };
+}
+
+/** A line for each limit that is passed. */
+export function overLimits(found: ReturnType<typeof counts>): string[] {
+  const more = (['doors', 'names'] as const).filter((each) => found[each] > limits[each]);
+  const said = more.map((each) => `${found[each]} ${each}, and ${limits[each]} are the most`);
+  return [...said, ...found.silent.map((name) => `${name} has no sentence`)];
 }
 
 export const file: string = 'docs/reference/api.md';

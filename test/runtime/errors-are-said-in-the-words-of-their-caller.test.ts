@@ -72,3 +72,8 @@ it('a name of one letter gets no proposal', () => {
   expect(nearestName('lri', ['lru', 'fifo'])).toBe('lru');
   expect(nearestName('1', ['11', '2'])).toBe('11');
 });
+
+it('dashes and underscores are the same to a mistyped name', () => {
+  expect(nearestName('--rte', ['--rate', '--seed'])).toBe('--rate');
+  expect(nearestName('max_num_sqs', ['max-num-seqs', 'rate'])).toBe('max-num-seqs');
+});

@@ -14,6 +14,17 @@ it('the sources and docs keep the rules of the house', () => {
   expect([...phrases].filter(([file, count]) => count > (debts.phrases[file] ?? 0))).toEqual([]);
 });
 
+it('each rule is shown to fail', () => {
+  const all: Readonly<Record<Rule, true>> = {
+    ...{ size: true, folder: true, layer: true, room: true, 'one-subclass': true, forwarding: true },
+    ...{ 'type-name': true, 'variant-name': true, 'command-line': true, phrase: true, circle: true },
+    ...{ 'one-mechanism': true, export: true, message: true, flag: true, 'knob-name': true, check: true },
+  };
+  expect([...new Set(broken.map(([rule]) => rule))].sort()).toEqual(Object.keys(all).sort());
+  // the layers are the rooms
+  expect(rules.layers).toHaveLength(rules.mostRooms);
+});
+
 const manyLines = 'export const x = 1;\n'.repeat(700);
 
 /** Sources that break one rule each. */
@@ -43,6 +54,10 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
     },
   ],
   ['layer', { 'src/attic/x.ts': 'export const x = 1;' }],
+  [
+    'room',
+    Object.fromEntries(Array.from({ length: 15 }, (_, i) => [`src/room${i}/x.ts`, 'export const x = 1;'])),
+  ],
   ['one-subclass', { 'src/a/x.ts': 'export abstract class A {}\nexport class B extends A {}' }],
   [
     'forwarding',
@@ -83,7 +98,21 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
         'export const names = optionNames<Limits>({ workers: true });\ninterface Limits { workers: 1 }',
     },
   ],
-  ['one-mechanism', { 'src/a/x.ts': "import * as v from 'valibot';\nexport const text = v.string();" }],
+  ['check', { 'src/a/x.ts': "import * as v from 'valibot';\nexport const text = v.string();" }],
+  [
+    'check',
+    {
+      'src/a/x.ts':
+        "export function requireName(field: string, value: unknown): string {\n  if (typeof value === 'string') return value;\n  throw new Error(field);\n}",
+    },
+  ],
+  [
+    'check',
+    {
+      'src/a/x.ts':
+        'export const even = (value: unknown, field: string): number => Number(value) + field.length;',
+    },
+  ],
   [
     'export',
     { 'src/a/x.ts': 'const inner = 1;\nexport const one = inner;', 'src/a/y.ts': 'export const y = 1;' },
@@ -138,6 +167,16 @@ it('a small file with one importer is found, but for a variant in its folder', (
       .map(({ at }) => at);
   expect(found('src/runtime/batching')).toEqual(['src/runtime/batching/short.ts']);
   expect(found('src/runtime/eviction')).toEqual([]);
+});
+
+it('a value is checked in two ways, and a function that makes an error does not count', () => {
+  expect(Object.keys(rules.checks)).toHaveLength(2);
+  const error =
+    'export class AnyError extends Error {}\nexport const bad = (field: string, value: unknown): AnyError => new AnyError(field + String(value));';
+  const inKinds =
+    'export function read(value: unknown, field: string): string { return field + String(value); }';
+  const found = findUntidy(root, { 'src/a/x.ts': error, 'src/runtime/kinds.ts': inKinds }, rules);
+  expect(found.filter(({ rule }) => rule === 'check')).toEqual([]);
 });
 
 it.each(broken)('a source that breaks the rule on %s is found', (rule, sources) => {

@@ -7,11 +7,13 @@ import { dirname, join, posix } from 'node:path';
 import type { ClassDeclaration, MethodDeclaration, Node, SourceFile } from 'typescript/unstable/ast';
 import { SyntaxKind } from 'typescript/unstable/ast';
 import {
+  isArrowFunction,
   isBlock,
   isCallExpression,
   isClassDeclaration,
   isExportDeclaration,
   isExpressionStatement,
+  isFunctionDeclaration,
   isIdentifier,
   isImportDeclaration,
   isInterfaceDeclaration,
@@ -41,7 +43,9 @@ export type Rule =
   | 'export'
   | 'message'
   | 'flag'
-  | 'knob-name';
+  | 'knob-name'
+  | 'check'
+  | 'room';
 
 export interface Finding {
   readonly rule: Rule;
@@ -57,6 +61,8 @@ export interface TidyRules {
   readonly leastLines: number;
   /** Rooms of `src` from low to high: a file imports from its own room and from rooms before it. */
   readonly layers: readonly string[];
+  /** Most rooms of `src`. */
+  readonly mostRooms: number;
   /** Folders in which a file is a variant, so that the errand for one names one: there a file may be small. */
   readonly variantFolders: readonly string[];
   /** Files that users import from; they may be small and their methods may forward. */
@@ -69,6 +75,8 @@ export interface TidyRules {
   readonly spellFlags: readonly string[];
   /** Third names of settings, each with its path and the files of formats that have it for themselves. */
   readonly otherNames: Readonly<Record<string, { readonly path: string; readonly files: readonly string[] }>>;
+  /** Ways to check a value, each with the files that make it up. */
+  readonly checks: Readonly<Record<string, readonly string[]>>;
   /** Calls or imports that belong to one file. */
   readonly mechanisms: readonly { readonly text: RegExp; readonly file: string }[];
 }
@@ -108,6 +116,7 @@ export function findUntidy(
     ...sizes(inSource, rules),
     ...folders(inSource),
     ...layers(inSource, rules),
+    ...rooms(inSource, rules),
     ...classes(inSource, rules),
     ...typeNames(inSource),
     ...variantNames(inSource, rules),
@@ -120,6 +129,7 @@ export function findUntidy(
     ...rewrittenMessages(inSource),
     ...spelledFlags(inSource, rules),
     ...otherNames(inSource, rules),
+    ...checks(inSource, rules),
   ].sort((a, b) => `${a.rule} ${a.at}`.localeCompare(`${b.rule} ${b.at}`));
 }
 
@@ -245,6 +255,12 @@ function layers(files: readonly Parsed[], rules: TidyRules): Finding[] {
     }
   }
   return findings;
+}
+
+function rooms(files: readonly Parsed[], { mostRooms }: TidyRules): Finding[] {
+  const found = new Set(files.flatMap(({ path }) => /^src\/([^/]+)\//.exec(path)?.[1] ?? []));
+  if (found.size <= mostRooms) return [];
+  return [{ rule: 'room', at: 'src', problem: `has ${found.size} rooms, and ${mostRooms} are the most` }];
 }
 
 function classes(files: readonly Parsed[], rules: TidyRules): Finding[] {
@@ -573,6 +589,53 @@ function otherNames(files: readonly Parsed[], { otherNames: names }: TidyRules):
     file.forEachChild(visit);
   }
   return [...findings.values()];
+}
+
+const plainTypes: readonly SyntaxKind[] = [
+  SyntaxKind.StringKeyword,
+  SyntaxKind.NumberKeyword,
+  SyntaxKind.BooleanKeyword,
+  SyntaxKind.BigIntKeyword,
+  SyntaxKind.UnknownKeyword,
+  SyntaxKind.VoidKeyword,
+];
+
+/**
+ * Ways to check a value beside those of the rules: a schema library, or a function that takes any value with the name of its
+ * field and gives it back as a plain value, or refuses it. A function that makes an error, or reads a thing of its own room, does not count.
+ */
+function checks(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const known = new Set(Object.values(rules.checks).flat());
+  const findings: Finding[] = [];
+  for (const { path, text, file } of files) {
+    if (known.has(path)) continue;
+    const [library] =
+      /from '(valibot|zod|ajv|joi|yup|superstruct|arktype|typebox|io-ts|runtypes)'/.exec(text) ?? [];
+    if (library !== undefined)
+      findings.push({ rule: 'check', at: path, problem: `imports a schema library ${library}` });
+    const visit = (node: Node): undefined => {
+      if (isFunctionDeclaration(node) || isMethodDeclaration(node) || isArrowFunction(node)) {
+        const named = node.parameters.some(({ name }) => isIdentifier(name) && name.text === 'field');
+        const any = node.parameters.some(
+          ({ name, type }) =>
+            type?.kind === SyntaxKind.UnknownKeyword && isIdentifier(name) && name.text !== 'error',
+        );
+        const isPlain = node.type === undefined || plainTypes.includes(node.type.kind);
+        if (named && any && isPlain) {
+          const called =
+            'name' in node && node.name !== undefined && isIdentifier(node.name) ? node.name.text : '';
+          findings.push({
+            rule: 'check',
+            at: `${path} ${called}`.trim(),
+            problem: `checks values beside ${Object.keys(rules.checks).join(' and ')}`,
+          });
+        }
+      }
+      node.forEachChild(visit);
+    };
+    file.forEachChild(visit);
+  }
+  return findings;
 }
 
 /** Circles of imports, types included: each strongly connected set of files, by Tarjan's algorithm (1972). */

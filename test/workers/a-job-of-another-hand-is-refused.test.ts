@@ -28,22 +28,22 @@ const files = (count: number): object => ({
 
 /** Data of a job, and the part that the error names. */
 const foreign: readonly (readonly [what: string, data: unknown, at: string])[] = [
-  ['nothing', null, 'it'],
-  ['a text', 'text', 'it'],
-  ['a list', [1], 'run'],
-  ['an empty object', {}, 'run'],
-  ['no time', { ...good, wallMs: 'x' }, 'wallMs'],
-  ['a time that is negative', { ...good, wallMs: -1 }, 'wallMs'],
-  ['no task', { run: 'x', wallMs: null }, 'task'],
-  ['another kind', withTask({ kind: 'nope' }), 'task.kind'],
-  ["a kind of every object's", withTask({ kind: 'constructor' }), 'task.kind'],
-  ['the prototype as its kind', withTask({ kind: '__proto__' }), 'task.kind'],
-  ['a task that is an object', withTask({ task: {} }), 'task.task'],
-  ['a task of 17 MiB', withTask({ task: 'x'.repeat(17 * 2 ** 20) }), 'task.task'],
-  ['a trace that is a text', withTask({ trace: 'x' }), 'task.trace'],
-  ['a file without a hash', withTrace({ files: [['t', 'aa']] }), 'task.trace.files.0.1'],
-  ['a name of 5,000 letters', withTrace({ name: 'x'.repeat(5000) }), 'task.trace.name'],
-  ['5,000 files', withTrace(files(5000)), 'task.trace.files'],
+  ['nothing', null, 'the job'],
+  ['a text', 'text', 'the job'],
+  ['a list', [1], 'the job.run'],
+  ['an empty object', {}, 'the job.run'],
+  ['no time', { ...good, wallMs: 'x' }, 'the job.wallMs'],
+  ['a time that is negative', { ...good, wallMs: -1 }, 'the job.wallMs'],
+  ['no task', { run: 'x', wallMs: null }, 'the job.task'],
+  ['another kind', withTask({ kind: 'nope' }), 'the job.task.kind'],
+  ["a kind of every object's", withTask({ kind: 'constructor' }), 'the job.task.kind'],
+  ['the prototype as its kind', withTask({ kind: '__proto__' }), 'the job.task.kind'],
+  ['a task that is an object', withTask({ task: {} }), 'the job.task.task'],
+  ['a task of 17 MiB', withTask({ task: 'x'.repeat(17 * 2 ** 20) }), 'the job.task.task'],
+  ['a trace that is a text', withTask({ trace: 'x' }), 'the job.task.trace'],
+  ['a file without a hash', withTrace({ files: [['t', 'aa']] }), 'the job.task.trace.files'],
+  ['a name of 5,000 letters', withTrace({ name: 'x'.repeat(5000) }), 'the job.task.trace.name'],
+  ['5,000 files', withTrace(files(5000)), 'the job.task.trace.files'],
 ];
 
 describe('the data of a job', () => {
@@ -54,7 +54,7 @@ describe('the data of a job', () => {
   });
 
   it.each(foreign)('%s is refused, and what is wrong is named', (_what, data, at) => {
-    const refused = { code: 'TKV_INPUT', message: expect.stringContaining(`no tierkv put there: ${at}: `) };
+    const refused = { code: 'TKV_INPUT', message: expect.stringContaining(`no tierkv put there: ${at} `) };
     expect(() => readJob(data)).toThrow(expect.objectContaining(refused));
   });
 });

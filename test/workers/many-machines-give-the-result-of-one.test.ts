@@ -73,15 +73,13 @@ function worker(url: string): ChildProcess {
   return tierkv(['worker', url, '--threads', '1'], fs.mkdtempSync(path.join(folder, 'worker-'))).child;
 }
 
-/** Points of the grid. */
-const count = 200;
-const grid = [
-  '--grid',
-  'num-instances=1,2',
-  '--grid',
-  'rate=10,20,30,40,50',
-  '--grid',
-  `seed=${seeds(count / 10)}`,
+/** Points of a sweep: enough that each foreign answer stands twice. */
+const count = sized(40, 200);
+/** Points of the sweep whose workers and server are killed: six kills come while it runs. */
+const longCount = sized(120, 200);
+const gridOf = (points: number): readonly string[] => [
+  ...['--grid', 'num-instances=1,2', '--grid', 'rate=10,20,30,40,50'],
+  ...['--grid', `seed=${seeds(points / 10)}`],
 ];
 const simulated = ['--', '--model', 'qwen3-14b', '--workload', 'chatbot', '--num-requests', '12'];
 
@@ -89,9 +87,9 @@ function seeds(count: number): string {
   return Array.from({ length: count }, (_, i) => i + 1).join(',');
 }
 
-function sweep(name: string, workers: string, ...more: string[]): Promise<Ended> {
-  return tierkv(['sweep', ...grid, '--json', at(`${name}.json`), '--workers', workers, ...more, ...simulated])
-    .ended;
+function sweep(name: string, workers: string, points: number = count): Promise<Ended> {
+  const args = [...gridOf(points), '--json', at(`${name}.json`), '--workers', workers];
+  return tierkv(['sweep', ...args, ...simulated]).ended;
 }
 
 async function resultsIn(client: ReturnType<RedisServer['client']>): Promise<number> {
@@ -100,7 +98,7 @@ async function resultsIn(client: ReturnType<RedisServer['client']>): Promise<num
 
 const read = (name: string): string => fs.readFileSync(at(name), 'utf8');
 
-describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
+describe.runIf(hasRedis)('a sweep', () => {
   let local: Ended;
   beforeAll(async () => {
     local = await sweep('local', '2');
@@ -183,12 +181,13 @@ describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
       state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
       return state / 2 ** 32;
     };
+    const long = await sweep('long', '2', longCount);
     const server = await RedisServer.start();
     const workers = [worker(server.url), worker(server.url)];
     const done = { workers: 0, servers: 0 };
     try {
       let isOver = false;
-      const remote = sweep('killed', server.url).finally(() => {
+      const remote = sweep('killed', server.url, longCount).finally(() => {
         isOver = true;
       });
       for (let i = 0; i < 6; i++) {
@@ -213,8 +212,8 @@ describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
         }
       }
       const { status, stdout, stderr } = await remote;
-      expect([seed, status, stdout]).toEqual([seed, 0, local.stdout]);
-      expect(read('killed.json'), `seed ${seed}`).toBe(read('local.json'));
+      expect([seed, status, stdout]).toEqual([seed, 0, long.stdout]);
+      expect(read('killed.json'), `seed ${seed}`).toBe(read('long.json'));
       // the control: they were killed while it ran, and it noticed
       expect(done, `seed ${seed}`).toEqual({ workers: 3, servers: 3 });
       expect(stderr).toMatch(/was lost; waiting for it[\s\S]*is there again/);
@@ -444,7 +443,7 @@ describe.runIf(hasRedis)('what is called off', () => {
     const waiting = async (): Promise<number> => (await client.keys('tierkv:cases-*:wait')).length;
     try {
       for (const args of [
-        ['sweep', ...grid, '--workers', server.url, ...simulated],
+        ['sweep', ...gridOf(count), '--workers', server.url, ...simulated],
         ['evaluate', 'routing/lor', '--workers', server.url],
       ]) {
         const { child, ended } = tierkv(args);

@@ -1,4 +1,7 @@
-/** Errors in the API's own shape, `{ error: { message, type, param, code } }`, whatever went wrong. */
+/**
+ * Errors in the shape of the API that was called, whatever went wrong: OpenAI's `{ error: { message, type, param, code } }`, or
+ * Anthropic's `{ type: 'error', error: { type, message } }`.
+ */
 
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
@@ -31,7 +34,26 @@ export class ApiError extends Error {
     const { message, type, param, code } = this;
     return { error: { message, type, param, code } };
   }
+
+  /** The same for Anthropic's API, whose messages name the field by themselves. */
+  get messageBody(): {
+    readonly type: 'error';
+    readonly error: { readonly type: string; readonly message: string };
+  } {
+    const type = messageTypes[this.status] ?? (this.status >= 500 ? 'api_error' : 'invalid_request_error');
+    return { type: 'error', error: { type, message: this.message } };
+  }
 }
+
+/** Where Anthropic's name of an error is another one. */
+const messageTypes: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  413: 'request_too_large',
+  429: 'rate_limit_error',
+  503: 'overloaded_error',
+};
 
 function typeOf(status: number): string {
   if (status === 401) return 'authentication_error';

@@ -1,10 +1,10 @@
-/** The HTTP side: an OpenAI-compatible API over one engine. */
+/** The HTTP side: OpenAI's API and Anthropic's Messages over one engine. */
 
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { isForeign, isLoopback } from '../../../src/observe/dashboard/operatorAccess.ts';
-import type { Answer, Engine } from '../engine/index.ts';
+import type { Answer, ServedEngine } from '../engine/index.ts';
 import { ChatTemplate, type Decoder } from '../engine/text/index.ts';
 import type { AccessLog } from './accessLog.ts';
 import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodies.ts';
@@ -12,6 +12,8 @@ import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
 import { parseBody } from './fields.ts';
 import type { Handoffs } from './handoffs.ts';
+import { streamMessage, wholeMessage } from './messageBodies.ts';
+import { countedTokens, messageRequest } from './messageRequest.ts';
 import type { MetricsPage } from './metricsText.ts';
 import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
@@ -44,10 +46,14 @@ export interface AppOptions {
   readonly allowedOrigins?: readonly string[];
 }
 
+/** Where Anthropic's clients call, and its errors have their shape. */
+const messagesPath = '/v1/messages';
+/** Headers in which clients of the two APIs look for the name of a request. */
+const requestIdNames = ['x-request-id', 'request-id'] as const;
 /** How long a request may take to come, headers and body. */
 const requestMs = 60_000;
 
-export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
+export function makeApp(engine: ServedEngine, options: AppOptions): FastifyInstance {
   const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20, handoffs } = options;
   const { patienceMs = 60_000, keepAliveMs = 15_000, allowedOrigins = [] } = options;
   const log = options.log ?? (() => {});
@@ -56,7 +62,8 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     tokenizer: engine.tokenizer,
     template: new ChatTemplate(engine.tokenizer.settings),
     contextTokens: engine.contextTokens,
-    vocabulary: engine.checkpoint.config.vocabulary,
+    vocabulary: engine.vocabulary,
+    without: engine.without,
     ...(handoffs === undefined ? {} : { legOf: (value: unknown) => handoffs.leg(value) }),
   };
   const created = Math.floor(Date.now() / 1000);
@@ -65,7 +72,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     requestTimeout: requestMs,
     genReqId: () => `req_${randomUUID()}`,
     clientErrorHandler: answerBroken,
-    frameworkErrors: (error, _request, reply) => void sendError(error, reply), // such as a path that must be text and is not
+    frameworkErrors: (error, request, reply) => void sendError(error, request, reply), // such as a path that must be text and is not
     return503OnClosing: false, // the error below has the API's form
   });
   options.accessLog?.watch(app);
@@ -74,16 +81,17 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     isStopping = true;
     done();
   });
-  function sendError(error: unknown, reply: FastifyReply): FastifyReply {
+  function sendError(error: unknown, { url, id }: FastifyRequest, reply: FastifyReply): FastifyReply {
     const known = asApiError(error);
     if (known.status >= 500 && !(error instanceof ApiError))
       log(error instanceof Error ? (error.stack ?? error.message) : String(error));
     if (known.status === 429) reply.header('retry-after', '1');
-    return reply.code(known.status).send(known.body);
+    const body = url.startsWith(messagesPath) ? { ...known.messageBody, request_id: id } : known.body;
+    return reply.code(known.status).send(body);
   }
 
   app.addHook('onRequest', async (request, reply) => {
-    reply.header('x-request-id', request.id);
+    for (const name of requestIdNames) reply.header(name, request.id);
     for (const [name, value] of Object.entries(crossOrigin(request, allowedOrigins)))
       reply.header(name, value);
     if (isStopping) {
@@ -98,10 +106,10 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     if (method !== 'GET' && method !== 'HEAD') tenantOf(request);
     return undefined;
   });
-  app.setErrorHandler((error, _request, reply) => sendError(error, reply));
+  app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   app.setNotFoundHandler((request, reply) => {
     const message = `This server has no ${request.method} ${request.url}.`;
-    return sendError(new ApiError(404, message), reply);
+    return sendError(new ApiError(404, message), request, reply);
   });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
@@ -122,25 +130,56 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   };
   const tenantOfKey = (request: FastifyRequest): string => {
     if (apiKeys === undefined || apiKeys.size === 0) return 'local';
-    const [, key] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '') ?? [];
-    const tenant = key === undefined ? undefined : apiKeys.get(key);
+    const { authorization = '', 'x-api-key': own } = request.headers;
+    const [, key = own] = /^Bearer +(\S+) *$/i.exec(authorization) ?? [];
+    const tenant = typeof key === 'string' ? apiKeys.get(key) : undefined;
     if (tenant !== undefined) return tenant;
     throw new ApiError(
       401,
-      'The API key is missing or unknown. Send authorization: Bearer KEY.',
+      'The API key is missing or unknown. Send authorization: Bearer KEY, or x-api-key: KEY.',
       null,
       'invalid_api_key',
     );
   };
+  const hasTenants = (apiKeys?.size ?? 0) > 0 || options.tenantHeader !== undefined;
+  const places = new WaitingPlaces(engine, maxWaiting, hasTenants);
   const submit = (request: FastifyRequest, wanted: Wanted): Answer[] => {
-    if (engine.size - engine.running + wanted.count - 1 >= maxWaiting) {
-      const message = `${maxWaiting} requests wait already. Try again later.`;
-      throw new ApiError(429, message, null, 'rate_limit_exceeded');
-    }
     const tenant = tenantOf(request);
+    places.require(tenant, wanted.count);
     const answers = engine.submitSeveral({ ...wanted, tenant }, wanted.count);
+    places.took(tenant, answers);
     options.accessLog?.note(request, { tenant, answers, stream: wanted.stream });
     return answers;
+  };
+  /** The requests are cancelled when their client leaves, or has left. */
+  const submitUntilGone = (request: FastifyRequest, reply: FastifyReply, wanted: Wanted): Answer[] => {
+    const running = submit(request, wanted);
+    const cancel = (): void => {
+      for (const each of running.toReversed()) engine.cancel(each); // the first would let the others begin
+    };
+    if (reply.raw.destroyed) cancel();
+    reply.raw.on('close', cancel);
+    return running;
+  };
+  const eventsOf = (request: FastifyRequest, reply: FastifyReply): EventStream => {
+    reply.hijack();
+    const ids = Object.fromEntries(requestIdNames.map((name) => [name, request.id]));
+    const headers = { ...ids, ...crossOrigin(request, allowedOrigins) };
+    return new EventStream(reply.raw, { headers, patienceMs, keepAliveMs });
+  };
+  const message = async (request: FastifyRequest, reply: FastifyReply): Promise<object | undefined> => {
+    tenantOf(request);
+    const wanted = messageRequest(request.body, text);
+    const [running] = submitUntilGone(request, reply, wanted);
+    const name = { id: `msg_${randomUUID().replaceAll('-', '')}`, model };
+    if (wanted.stream) {
+      await streamMessage(eventsOf(request, reply), name, running, wanted, cutError);
+      return undefined;
+    }
+    const said = await running.text();
+    const cut = cutError(running);
+    if (cut !== undefined) throw cut;
+    return wholeMessage(name, running, said, wanted);
   };
   const answer = async (
     kind: Kind,
@@ -167,27 +206,24 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     if (handoffs !== undefined && typeof leg === 'object') {
       await handoffs.receive(leg.decode, prompt, tenant, gone.signal);
     }
-    const running = submit(request, wanted);
-    const cancel = (): void => {
-      for (const each of running.toReversed()) engine.cancel(each); // the first would let the others begin
-    };
-    if (gone.signal.aborted) cancel();
-    reply.raw.on('close', cancel);
+    const running = submitUntilGone(request, reply, wanted);
     if (!wanted.stream) {
       const texts = await Promise.all(running.map((each) => each.text()));
       const cut = running.map(cutError).find((error) => error !== undefined);
       if (cut !== undefined) throw cut;
       return wholeBody(kind, name, running, texts, engine.tokenizer);
     }
-    reply.hijack();
-    const headers = { 'x-request-id': request.id, ...crossOrigin(request, allowedOrigins) };
-    const events = new EventStream(reply.raw, { headers, patienceMs, keepAliveMs });
-    await stream(events, kind, name, running, wanted.includeUsage, engine.tokenizer);
+    await stream(eventsOf(request, reply), kind, name, running, wanted.includeUsage, engine.tokenizer);
     return undefined;
   };
 
   app.post('/v1/completions', (request, reply) => answer('completion', request, reply));
   app.post('/v1/chat/completions', (request, reply) => answer('chat', request, reply));
+  app.post(messagesPath, message);
+  app.post(`${messagesPath}/count_tokens`, (request) => {
+    tenantOf(request);
+    return { input_tokens: countedTokens(request.body, text) };
+  });
   const description = { id: model, object: 'model', created, owned_by: 'tierkv' };
   app.get('/v1/models', (request) => {
     tenantOfKey(request);
@@ -206,7 +242,6 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   }));
   // A gateway before this server reads them. They name tenants: where there are any, by keys or by a header, the operators' port
   // alone has them, and the gateway is told where that is.
-  const hasTenants = (apiKeys?.size ?? 0) > 0 || options.tenantHeader !== undefined;
   if (!hasTenants) {
     app.get('/metrics', async ({ raw }, reply) => {
       if (isLoopback(raw.socket.remoteAddress ?? '') && isForeign(raw))
@@ -219,6 +254,51 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     return reply.type('text/html; charset=utf-8').send(page);
   });
   return app;
+}
+
+/**
+ * Places of requests that wait. With tenants, one that waits already takes at most as many as it leaves free to others: a flood of
+ * one takes half of the places, a flood of two a third each, and a further tenant always finds some.
+ */
+class WaitingPlaces {
+  readonly #engine: ServedEngine;
+  readonly #most: number;
+  readonly #hasTenants: boolean;
+  /** Answers that had not begun when it was looked last, with their tenants. */
+  readonly #waiting: Map<Answer, string> = new Map();
+
+  constructor(engine: ServedEngine, most: number, hasTenants: boolean) {
+    this.#engine = engine;
+    this.#most = most;
+    this.#hasTenants = hasTenants;
+  }
+
+  /** @throws ApiError where `count` more requests of the tenant may not wait */
+  require(tenant: string, count: number): void {
+    const waiting = this.#engine.size - this.#engine.running;
+    const own = this.#hasTenants ? this.of(tenant) : 0;
+    const share = Math.ceil((this.#most - Math.max(0, waiting - own)) / 2);
+    const isFull = waiting + count - 1 >= this.#most;
+    if (!isFull && (own === 0 || own + count <= share)) return;
+    const who = isFull ? `${this.#most} requests` : `${own} requests of this key`;
+    const why = isFull ? '' : ', and the other places are for other keys';
+    throw new ApiError(429, `${who} wait already${why}. Try again later.`, null, 'rate_limit_exceeded');
+  }
+
+  took(tenant: string, answers: readonly Answer[]): void {
+    if (this.#hasTenants) for (const answer of answers) this.#waiting.set(answer, tenant);
+  }
+
+  /** Requests of the tenant that have not begun. */
+  of(tenant: string): number {
+    let count = 0;
+    for (const [answer, its] of this.#waiting) {
+      const waits = answer.finish === undefined && Number.isNaN(answer.times.firstStepMs);
+      if (!waits) this.#waiting.delete(answer);
+      else if (its === tenant) count++;
+    }
+    return count;
+  }
 }
 
 /**
@@ -238,7 +318,7 @@ function crossOrigin(request: FastifyRequest, allowed: readonly string[]): Recor
   const headers = {
     vary: 'origin',
     'access-control-allow-origin': origin,
-    'access-control-expose-headers': 'x-request-id, retry-after',
+    'access-control-expose-headers': 'x-request-id, request-id, retry-after',
   };
   if (request.method !== 'OPTIONS') return headers;
   return {

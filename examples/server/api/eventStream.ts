@@ -43,12 +43,13 @@ export class EventStream {
     return !this.#response.destroyed && !this.#response.writableEnded;
   }
 
-  /** @param data an object, or the words that end the stream */
-  async send(data: object | '[DONE]'): Promise<void> {
+  /** @param data an object, or the words that end the stream @param name of the event, for clients that look at it */
+  async send(data: object | '[DONE]', name?: string): Promise<void> {
     if (!this.isOpen) return;
     this.#keepAlive.refresh();
     const text = typeof data === 'string' ? data : JSON.stringify(data);
-    if (this.#response.write(`data: ${text}\n\n`)) return;
+    const named = name === undefined ? '' : `event: ${name}\n`;
+    if (this.#response.write(`${named}data: ${text}\n\n`)) return;
     const response = this.#response;
     let isSettled = false;
     await new Promise<void>((resolve) => {

@@ -95,14 +95,14 @@ export class Fields {
   }
 
   /** Up to four texts at which an answer ends. */
-  stops(): string[] {
-    const value = this.get('stop') ?? [];
+  stops(name = 'stop'): string[] {
+    const value = this.get(name) ?? [];
     const list: unknown[] = Array.isArray(value) ? value : [value];
     const isStop = (text: unknown): text is string =>
       typeof text === 'string' && text !== '' && text.length <= stopCharactersMax;
     if (list.length <= 4 && list.every(isStop)) return list;
-    const problem = `stop is ${show(value)}. Give one to four texts of up to ${stopCharactersMax} characters.`;
-    throw this.error('stop', problem);
+    const problem = `${name} is ${show(value)}. Give one to four texts of up to ${stopCharactersMax} characters.`;
+    throw this.error(name, problem);
   }
 
   /** An integer of up to 64 bits, signed or not; see `parseBody` for integers that a number cannot hold. */

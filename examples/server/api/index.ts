@@ -1,4 +1,4 @@
-/** An OpenAI-compatible API over the engine. */
+/** The APIs over an engine: OpenAI's, and Anthropic's Messages. */
 
 export { type AppOptions, makeApp } from './app.ts';
 export { type ServerOptions, serverOptions, usage } from './options.ts';

@@ -7,7 +7,7 @@
 import fastify, { type FastifyInstance } from 'fastify';
 import { OperatorAccess } from '../../../src/observe/dashboard/operatorAccess.ts';
 import { type Dashboard, dashboard } from '../../../src/observe/index.ts'; // in your project: 'tierkv/observe'
-import type { Engine } from '../engine/index.ts';
+import type { ServedEngine } from '../engine/index.ts';
 import { ApiError } from './apiError.ts';
 import type { Handoffs } from './handoffs.ts';
 import type { MetricsPage } from './metricsText.ts';
@@ -23,12 +23,18 @@ export interface OperatorOptions {
 /** How long a request may take to come. */
 const requestMs = 10_000;
 
-export function makeOperators(engine: Engine, options: OperatorOptions): FastifyInstance {
+export function makeOperators(engine: ServedEngine, options: OperatorOptions): FastifyInstance {
   const { model, metrics, token, handoffs } = options;
   const app = fastify({ requestTimeout: requestMs, return503OnClosing: false });
   app.removeAllContentTypeParsers(); // it only reads
   const access = new OperatorAccess({ token, what: 'This page' });
-  let board: Promise<Dashboard> | undefined;
+  // from the start, so that a page that is opened late shows what was before
+  const board: Promise<Dashboard> = dashboard(engine.cache.kv, {
+    base: '/dashboard',
+    title: model,
+    ...(token === undefined ? {} : { token }),
+  });
+  board.catch(() => undefined); // without its packages the server serves, and a request for the page is told which are missing
   app.addHook('onRequest', async ({ raw, url }, reply) => {
     if (/^\/dashboard(\/|\?|$)/.test(url)) return undefined; // it asks the same rule, and takes the token in its address
     const refusal = access.refusal(raw);
@@ -44,15 +50,10 @@ export function makeOperators(engine: Engine, options: OperatorOptions): Fastify
     reply.type('text/plain; version=0.0.4; charset=utf-8').send(await metrics()),
   );
   app.get('/dashboard*', async (request, reply) => {
-    board ??= dashboard(engine.cache.kv, {
-      base: '/dashboard',
-      title: model,
-      ...(token === undefined ? {} : { token }),
-    });
     const page = await board;
     reply.hijack(); // the page answers by itself, some of its requests for hours
     page.handle(request.raw, reply.raw);
   });
-  app.addHook('preClose', async () => (await board?.catch(() => undefined))?.close());
+  app.addHook('preClose', async () => (await board.catch(() => undefined))?.close());
   return app;
 }

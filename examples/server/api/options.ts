@@ -57,7 +57,8 @@ export const usage = `usage: npm run server -- [options]
   --context N           most tokens of prompt and answer together (default: what the model and HBM allow, at
                         most 8192)
   --max-sequences N     most requests in a step (default 64)
-  --max-waiting N       most requests that wait; others get 429 (default 256)
+  --max-waiting N       most requests that wait; others get 429 (default 256). With keys, one tenant
+                        takes at most half of what the others leave
   --grace-seconds N     how long requests under way may take at the stop (default 10)
   --allowed-origins O   origins whose pages may call the API, separated by commas, or * (default: none)
   --tenant-header NAME  header in which a gateway before this server names the tenant, such as x-tenant-id; let

@@ -1,8 +1,8 @@
 /** From the bodies of the two completion calls to a request of the engine. */
 
 import { randomInt } from 'node:crypto';
-import type { SamplingOptions } from '../engine/index.ts';
-import type { ChatMessage, ChatTemplate, TextTokenizer } from '../engine/text/index.ts';
+import type { EngineText, SamplingOptions } from '../engine/index.ts';
+import type { ChatMessage, ChatTemplate } from '../engine/text/index.ts';
 import { ApiError } from './apiError.ts';
 import { Fields, show } from './fields.ts';
 import type { Leg } from './handoffs.ts';
@@ -25,10 +25,12 @@ export interface Wanted {
 
 export interface ModelText {
   readonly name: string;
-  readonly tokenizer: TextTokenizer;
+  readonly tokenizer: EngineText;
   readonly template: ChatTemplate;
   readonly contextTokens: number;
   readonly vocabulary: number;
+  /** Fields that ask for what the engine has not, and why. */
+  readonly without: Readonly<Record<string, string>>;
   /** What `kv_transfer_params` asks for, where this server takes them. @throws {ApiError} */
   readonly legOf?: (value: unknown) => Leg;
 }
@@ -208,6 +210,10 @@ function wanted(
   const count = fields.integer('n', 1, 1, 128);
   if (!isTextFormat(fields.get('response_format'))) fields.refuse('response_format');
   requireNoBias(fields);
+  for (const [name, why] of Object.entries(model.without)) {
+    if ((fields.get(name) ?? false) === false) continue;
+    throw fields.error(name, `${name} is asked for, and ${why}. Leave it out.`, 'unsupported_parameter');
+  }
   const leg = legOf(fields, model);
   if (leg === 'prefill' && stream) {
     throw fields.error('stream', 'stream is true, and a prefill leg has one answer. Leave it out.');
@@ -271,7 +277,7 @@ function requireNoBias(fields: Fields): void {
   if (!isNone) fields.refuse('logit_bias');
 }
 
-function requireModel(fields: Fields, model: ModelText): void {
+export function requireModel(fields: Fields, model: ModelText): void {
   const name = fields.string('model');
   if (name !== model.name) throw noSuchModel(name, model.name);
 }
@@ -378,7 +384,7 @@ function textOfPart(fields: Fields, each: unknown, at: string, i: number): strin
 const charactersOfTokenMax = 64;
 
 /** A text that is far too long is refused before a tokenizer goes through it. */
-function requireFits(fields: Fields, name: string, text: string, model: ModelText): void {
+export function requireFits(fields: Fields, name: string, text: string, model: ModelText): void {
   const most = model.contextTokens * charactersOfTokenMax;
   if (text.length <= most) return;
   const message = `${name} has ${text.length} characters, and the context has ${model.contextTokens} tokens.`;

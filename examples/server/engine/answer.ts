@@ -50,6 +50,8 @@ export class Answer {
   readonly tokens: number[] = [];
   /** Tokens of the prompt whose KV was found; known from the first token on. */
   cachedTokens = 0;
+  /** Tokens of the prompt that were computed and put where later requests find them; known from the first token on. */
+  storedTokens = 0;
   /** Tokens of the prompt by the tier in which they were found, where it is known; when it has ended. */
   cachedByTier: Readonly<Record<string, number>> = {};
   /** One for each token, where they were asked for; without the token that ends the answer. */
@@ -62,6 +64,9 @@ export class Answer {
   failure: AnswerFailure | undefined;
   /** Whether the last token ends the answer, other than by its length. */
   isComplete = false;
+  /** Fulfilled with the first token, or with the end where no token came. */
+  readonly began: Promise<void>;
+  readonly #noteBegun: () => void;
   readonly #detokenizer: Detokenizer;
   readonly #stops: StopStrings;
   #unread = '';
@@ -72,6 +77,9 @@ export class Answer {
     this.request = request;
     this.#detokenizer = new Detokenizer(decoder, request.prompt);
     this.#stops = new StopStrings(request.stop);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.began = promise;
+    this.#noteBegun = resolve;
     const never = Number.NaN;
     this.times = { arrivedMs, firstStepMs: never, firstTokenMs: never, lastTokenMs: never, endedMs: never };
   }
@@ -80,19 +88,26 @@ export class Answer {
     return this.request.prompt.length;
   }
 
+  /** The stop string at which it ended; undefined where it ended otherwise. */
+  get stoppedAt(): string | undefined {
+    return this.#stops.stoppedAt;
+  }
+
   /** The engine's next token. A token that ends the answer has no text. */
   take(token: number, isEnd: boolean): void {
     this.tokens.push(token);
     if (!isEnd) this.#give(this.#stops.push(this.#detokenizer.push(token)));
-    this.isComplete = isEnd || this.#stops.hasStopped;
+    this.isComplete = isEnd || this.#stops.stoppedAt !== undefined;
+    this.#noteBegun();
   }
 
   end(finish: FinishReason, nowMs: number, failure?: AnswerFailure): void {
     if (this.finish !== undefined) return;
     this.failure = failure;
     this.#give(this.#stops.push(this.#detokenizer.end()));
-    if (!this.#stops.hasStopped) this.#give(this.#stops.end());
+    if (this.#stops.stoppedAt === undefined) this.#give(this.#stops.end());
     this.finish = finish;
+    this.#noteBegun();
     this.times.endedMs = nowMs;
     this.#wake();
   }

@@ -20,6 +20,7 @@ import { KvCache, type PlannedStep } from './kvCache.ts';
 import { sampledLogprob } from './logprobs.ts';
 import { Decoder, type DecoderLimits, shadersDigest } from './model/index.ts';
 import { areFinite, sampleToken } from './sampling.ts';
+import type { ServedEngine } from './servedEngine.ts';
 import { StepTimes, shapeOf } from './stepTimes.ts';
 import { TextTokenizer } from './text/index.ts';
 
@@ -58,13 +59,15 @@ export interface EngineOptions {
   readonly onError?: (error: unknown) => void;
 }
 
-export class Engine {
+export class Engine implements ServedEngine {
   readonly checkpoint: Checkpoint;
   readonly tokenizer: TextTokenizer;
   readonly cache: KvCache;
   readonly counters: EngineCounters = new EngineCounters();
   readonly steps: StepTimes = new StepTimes();
   readonly contextTokens: number;
+  readonly vocabulary: number;
+  readonly without: Readonly<Record<string, string>> = {};
   readonly #options: EngineOptions;
   readonly #limits: DecoderLimits;
   readonly #ends: ReadonlySet<number>;
@@ -74,7 +77,6 @@ export class Engine {
   /** Of requests that leave with the step that runs. */
   readonly #failures: Map<string, AnswerFailure> = new Map();
   #decoder: Decoder;
-  readonly #vocabulary: number;
   #devicesLost = 0;
   #requests = 0;
   #loop: Promise<void> | undefined;
@@ -93,7 +95,7 @@ export class Engine {
     this.cache = cache;
     this.#limits = limits;
     this.#decoder = decoder;
-    this.#vocabulary = checkpoint.config.vocabulary;
+    this.vocabulary = checkpoint.config.vocabulary;
     this.contextTokens = limits.contextTokens;
     this.#ends = new Set(checkpoint.config.endTokens);
     const { requests, cache: found } = watchRuntime(cache.kv);
@@ -289,10 +291,10 @@ export class Engine {
     step.requests.forEach(({ id, start, end, samples }, i) => {
       this.#notePrefill(answers[i], end - start, samples);
       if (!samples) return;
-      const from = sampled.length * this.#vocabulary;
+      const from = sampled.length * this.vocabulary;
       sampled.push({
         id,
-        ...this.#sample(answers[i], end, logits.subarray(from, from + this.#vocabulary), nowMs),
+        ...this.#sample(answers[i], end, logits.subarray(from, from + this.vocabulary), nowMs),
       });
     });
     this.#finish(this.cache.ended(sampled));
@@ -312,9 +314,9 @@ export class Engine {
       row += end - start;
       for (; rows[mark] < row; mark++) if (at === -1) at = end - (row - rows[mark]);
       if (samples) {
-        const own = logits.subarray(from, from + this.#vocabulary);
+        const own = logits.subarray(from, from + this.vocabulary);
         if (at === -1 && !areFinite(own)) at = end - 1;
-        from += this.#vocabulary;
+        from += this.vocabulary;
       }
       if (at === -1) continue;
       const message =
@@ -375,6 +377,9 @@ export class Engine {
     answer.prefilledTokens += computed;
     if (!samples) return;
     answer.cachedTokens = answer.promptTokens - answer.prefilledTokens;
+    const { blockTokens } = this.cache.layout;
+    const whole = Math.floor(answer.promptTokens / blockTokens) * blockTokens; // full blocks alone are found by others
+    answer.storedTokens = this.#options.reuse === false ? 0 : Math.max(0, whole - answer.cachedTokens);
     this.counters.cachedTokens += answer.cachedTokens;
   }
 

@@ -5,3 +5,4 @@ export { type CacheConfig, Engine, type EngineOptions } from './engine.ts';
 export { EngineCounters } from './engineCounters.ts';
 export type { SampledLogprob, TokenLogprob } from './logprobs.ts';
 export { type SamplingOptions, sampleToken } from './sampling.ts';
+export type { EngineText, ServedEngine } from './servedEngine.ts';

@@ -38,7 +38,7 @@ import {
 import type { ModelShape } from './modelShape.ts';
 import { type RopeRegimes, regimeAt } from './ropeRegime.ts';
 
-/** Who may share a prefix. */
+/** The tenant and the extras within which a prefix is shared. */
 export interface PrefixScope {
   /** From your own authentication. Default: the one given to `withPrefixCache`. */
   readonly tenant?: string | undefined;
@@ -72,7 +72,7 @@ interface SavedPrefix {
   readonly uncached?: string | undefined;
 }
 
-/** One call of `generate`. */
+/** One call of `generate`: how many tokens of its prompt were found, and in which tier. */
 export interface PrefixTurn {
   readonly promptTokens: number;
   /** Prompt tokens that were not computed. */
@@ -87,7 +87,7 @@ export interface PrefixTurn {
   readonly uncached?: string | undefined;
 }
 
-/** Sums over all turns. */
+/** Counts over all turns of a `PrefixCache`: tokens of prompts, tokens that were found, and blocks that were saved. */
 export interface PrefixCounters {
   readonly turns: number;
   readonly promptTokens: number;
@@ -142,7 +142,7 @@ interface PrefixCacheParts {
   readonly extras: RequestExtras | undefined;
 }
 
-/** Made by `withPrefixCache`. */
+/** The cache of a model's prefixes, made by `withPrefixCache`. */
 export class PrefixCache implements AsyncDisposable {
   readonly runtime: KVRuntime;
   /** Layout of the blocks. */

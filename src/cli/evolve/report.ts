@@ -94,16 +94,24 @@ function percent(gain: number): string {
   return `${gain >= 0 ? '+' : ''}${(100 * gain).toFixed(2)} %`;
 }
 
+/** A score of the search in words. */
+function besideBest(score: number): string {
+  const share = `${Math.abs(100 * score).toFixed(2)} %`;
+  return score < 0 ? `${share} behind the best preset` : `${share} ahead of the best preset`;
+}
+
 export function reportText(
   { winner, presets, settings, evaluations, generations }: EvolveReport,
   first: number,
 ): string {
-  const head =
+  const counts =
     `${formatCounted(generations, 'generations')}, ${formatCounted(evaluations, 'evaluations')}, ` +
-    `${formatCounted(first, 'policies')} to begin with.\n` +
-    `winner ${winner.id} (${winner.origin}, generation ${winner.generation}): ahead of the best presets by ` +
-    `${percent(winner.train)} on train and ${percent(winner.validation)} on validation ` +
-    '(three quarters of it the smallest lead in any setting)\n\n';
+    `${formatCounted(first, 'policies')} to begin with.\n`;
+  const name = winner.name === winner.id ? '' : `${winner.name}, `;
+  const head =
+    `${generations === 0 ? 'No generation was run: this is a comparison of the first policies, not a search.\n' : ''}${counts}` +
+    `winner ${winner.id} (${name}${winner.origin}, generation ${winner.generation}): ${besideBest(winner.train)} on train, ` +
+    `${besideBest(winner.validation)} on validation. Score: 3/4 of the lead in the worst setting + 1/4 of the mean lead.\n\n`;
   return head + comparisonTable(winner, presets) + verdictOf(winner, settings);
 }
 

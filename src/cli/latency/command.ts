@@ -11,7 +11,14 @@ import { configError } from '../../runtime/errors.ts';
 import { knobs } from '../../sim/description/knobs.ts';
 import type { FitRequestsOptions, ServedBy } from '../../sim/fitting/fitRequests.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
-import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
+import {
+  type LatencyBackend,
+  latencyBackends,
+  latencyFacts,
+  latencyModelsThat,
+  moeCommBackends,
+  usualLatency,
+} from '../../sim/latency/latencyNames.ts';
 import { inFlags, latencyFlags, stepsFlags } from '../flags.ts';
 import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
@@ -45,7 +52,7 @@ function predictCommand(): Command {
     .addOption(
       new Option('--latency-model <name>', 'model of time')
         .choices([...latencyBackends])
-        .default('calibrated'),
+        .default(usualLatency),
     )
     .option('--coefficients <file>', 'coefficients (default: as shipped for the backend and GPU)')
     .addOption(
@@ -88,8 +95,8 @@ function fitOptions(): Command {
     .description('Fit coefficients to measured steps and write them as a file.')
     .addOption(
       new Option('--latency-model <name>', 'what to fit')
-        .choices(['calibrated', 'linear'])
-        .default('calibrated'),
+        .choices([...latencyModelsThat('fitsSteps')])
+        .default(usualLatency),
     )
     .option('--gpu <name>', 'GPU on which the steps were measured, or the path of its file', 'H100')
     .option(
@@ -204,7 +211,8 @@ function refuseOtherFit(command: Command, byRequests: boolean): void {
   for (const option of command.options) {
     const flag = option.long ?? option.flags;
     if (command.getOptionValueSource(option.attributeName()) !== 'cli') continue;
-    if (byRequests && (ofSteps.includes(flag) || command.getOptionValue('latencyModel') !== 'calibrated')) {
+    const model = command.getOptionValue('latencyModel') as LatencyBackend;
+    if (byRequests && (ofSteps.includes(flag) || latencyFacts[model].fitsRequests !== true)) {
       const name = ofSteps.includes(flag) ? flag : '--latency-model';
       throw configError(name, 'is for a fit to steps, and --requests is given', 'Leave one of them out.');
     }

@@ -109,7 +109,7 @@ function predictBatches(options: PredictOptions): PredictReport {
     tp,
     dp,
     backend: latency.backend,
-    ...(standsIn && coefficients.backend === 'calibrated' ? { measuredOn: coefficients.gpu } : {}),
+    ...(standsIn && 'gpu' in coefficients ? { measuredOn: coefficients.gpu } : {}),
     floor,
     kvBytesPerToken: kvBytesPerToken(model, tp),
     ...blocks,

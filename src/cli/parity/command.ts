@@ -5,6 +5,7 @@
 
 import { Command } from 'commander';
 import { mooncakeBlockTokens } from '../../sim/build/mooncakeTrace.ts';
+import { latencyBackends, usualLatency } from '../../sim/latency/latencyNames.ts';
 import type { OptionValues } from '../flags.ts';
 import { notes } from '../help.ts';
 import { addAliases, addKnobs, jsonOption, presetPaths } from '../optionRows.ts';
@@ -31,7 +32,8 @@ and FILE.decode), and the simulator serves with a prefill and a decode instance,
 Exit code: 0 when the replay is identical and no block came back wrong, 1 when not, 2 for a mistake in the
 call.
 
-Last line: exact replay: identical (...)
+The line "exact replay: identical (...)" is for scripts. The last three lines say what was equal, how far the
+prediction was, and whether that is good on this machine; a busy machine is said.
 `;
 
 export function parityCommand(): Command {
@@ -51,7 +53,10 @@ const REQUESTS = 80;
 
 function addParityOptions(command: Command): Command {
   addKnobs(command, presetPaths)
-    .option('--num-requests <n>', `most requests (default: the specification's, else ${REQUESTS})`)
+    .option(
+      '--num-requests <n>',
+      `most requests that come by themselves; further rounds of conversations come on top (default: the specification's, else ${REQUESTS})`,
+    )
     .option('--seed <n>', 'random key of generated traffic, a 64-bit integer (default: 42)')
     .option('--speed <n>', 'how many times as fast requests arrive', '1');
   command
@@ -60,8 +65,8 @@ function addParityOptions(command: Command): Command {
     .option('--tp <n>', "tensor parallel size (default: the model's, else 1)")
     .option(
       '--latency-model <name>',
-      'trained-physics, roofline, linear, blackbox or calibrated',
-      'calibrated',
+      `${latencyBackends.slice(0, -1).join(', ')} or ${latencyBackends.at(-1)}`,
+      usualLatency,
     )
     .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)');
   command

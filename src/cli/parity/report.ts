@@ -9,6 +9,7 @@ import {
   relative,
   type Sides,
 } from '../../studies/parity/comparison.ts';
+import { parityVerdict } from '../../studies/parity/verdict.ts';
 
 const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
 
@@ -109,7 +110,7 @@ function handoffTable({ link, ends, count, blocks, bytes, timesUs }: HandoffComp
   );
 }
 
-/** The report as lines of text; the last one says whether the exact replay is identical. */
+/** The report as lines of text, which end in its verdict. */
 export function renderParity(report: ParityReport): string {
   const { adapter, exact, hits, transfers, latencies } = report;
   const device = `${printable(adapter.name)}${adapter.software ? ', a SOFTWARE device' : ''}`;
@@ -124,5 +125,6 @@ export function renderParity(report: ParityReport): string {
     ...(report.handoffs === undefined ? [] : [handoffTable(report.handoffs)]),
     `wrong blocks ${report.wrongBlocks}, interrupted steps ${report.interruptedSteps}\n`,
     `exact replay: ${exact.identical ? 'identical' : `DIFFERENT${where}`} (${replayed})\n`,
+    `${parityVerdict(report).join('\n')}\n`,
   ].join('\n');
 }

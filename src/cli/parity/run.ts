@@ -48,14 +48,15 @@ export async function runParityCommand(
   using scratch = temporaryDirectory('tierkv-parity-', options.dir);
   using bar = startProgressBar('requests');
   const startMs = performance.now();
-  const { expected } = options.traffic;
   const { report, chart, served } = await interruptible((signal) => {
     const listener: ParityListener = {
       signal,
       notice: (line: string) => bar.notice(line),
       stage: (name: string) =>
         bar.say(`tierkv: ${name} (${formatSeconds((performance.now() - startMs) / 1000)})`),
-      progress: (done: number) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
+      // what is replayed and predicted behind the last request takes a moment more
+      progress: (done, expected) =>
+        bar.update({ share: expected === 0 ? 0 : (0.98 * done) / expected, done }),
     };
     if (isPair) return runPairParity(options, scratch.path, listener);
     return runParity(options, runnersOf(options, engine), scratch.path, listener);

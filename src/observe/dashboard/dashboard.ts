@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
-import { configError, described, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, described, TierKVError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { tierLinks } from '../../runtime/tier/tier.ts';
@@ -34,14 +34,27 @@ export interface DashboardOptions {
   readonly limits?: Readonly<Record<string, number>> | undefined;
 }
 
+function requireBase(base: string, field: string): string {
+  if (typeof base === 'string' && /^(\/[\w.-]+)*$/.test(base)) return base;
+  const remedy = "Give a path such as '/dashboard', without a slash at its end.";
+  throw configError(field, `is ${described(base)}`, remedy);
+}
+
+/** Its value stays out of messages. */
+function requireToken(token: string, field: string): string {
+  is.text().read(token, field, 'TKV_CONFIG');
+  if (token.length >= 16) return token;
+  throw configError(field, 'is shorter than 16 characters', 'Give a random one.');
+}
+
 const dashboardOptionsTable = optionTable(
   {
-    base: is.optional(is.passed(), ''),
-    token: is.optional(is.passed()),
-    hosts: is.optional(is.passed()),
-    title: is.optional(is.passed()),
-    everyMs: is.optional(is.passed()),
-    limits: is.optional(is.passed()),
+    base: is.optional(is.by(requireBase), ''),
+    token: is.optional(is.by(requireToken)),
+    hosts: is.optional(is.list(is.name(), 'Name hosts that browsers may come by.'), []),
+    title: is.optional(is.text()),
+    everyMs: is.optional(is.integer(50, 3_600_000)),
+    limits: is.optional(is.object()),
   } satisfies Kinds<DashboardOptions>,
   'TKV_CONFIG',
 );
@@ -64,7 +77,6 @@ export interface Dashboard {
 export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
   checkInputs({ kv, options }, { kv: is.fields({ begin: is.func() }), options: is.optional(is.object()) });
   const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
-  requireInteger('everyMs', everyMs, 50, 3_600_000);
   if (kv.isClosed) throw new TierKVError('TKV_STATE', 'kv is closed. Open another runtime.', { field: 'kv' });
   const watch = watchRuntime(kv);
   const history = new FrameHistory(HISTORY_FRAMES);
@@ -129,7 +141,6 @@ export async function followedLogDashboard(path: string, options: FollowOptions 
   checkInputs({ path, options }, { path: is.name(), options: is.optional(is.object()) });
   const { onEnd = () => {}, ...plain } = options;
   const { title, everyMs = 1000, limits = {}, ...access } = checked(plain);
-  requireInteger('everyMs', everyMs, 50, 3_600_000);
   const log = new FollowedLog(path);
   let pages: PageServer;
   let now: LogFrames;
@@ -183,30 +194,14 @@ function checked(options: DashboardOptions): DashboardOptions & {
   readonly token: string | undefined;
   readonly hosts: readonly string[];
 } {
-  const { base, token, hosts = [], ...rest } = dashboardOptionsTable.read(options);
-  if (typeof base !== 'string' || !/^(\/[\w.-]+)*$/.test(base)) {
-    throw configError(
-      'base',
-      `is ${described(base)}`,
-      "Give a path such as '/dashboard', without a slash at its end.",
-    );
-  }
-  if (token !== undefined && typeof token !== 'string') {
-    throw configError('token', `is ${described(token)}`, 'Give a random text of 16 characters or more.');
-  }
-  if (token !== undefined && token.length < 16) {
-    throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
-  }
-  checkInputs(rest, { title: is.optional(is.text()), limits: is.optional(is.object()) });
+  const { hosts, ...rest } = dashboardOptionsTable.read(options);
   const links = tierLinks().map(({ name }) => name);
   const limit = is.optional(is.positive());
   optionTable(Object.fromEntries(links.map((link) => [link, limit])), 'TKV_CONFIG').read(
     rest.limits ?? {},
     'limits',
   );
-  is.array('Name hosts that browsers may come by.').read(hosts, 'hosts');
-  for (const host of hosts) checkInputs({ hosts: host }, { hosts: is.name() });
-  return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
+  return { token: undefined, ...rest, hosts: hosts.map((host) => host.toLowerCase()) };
 }
 
 function handled(
@@ -235,7 +230,7 @@ export interface DashboardServer {
 }
 
 /**
- * Serves what `make` gives. On an address that other machines reach, there is a token: one is made.
+ * Opens an HTTP server of its own for the dashboard that `make` gives. On an address that other machines reach, there is a token: one is made.
  * @throws TKV_CONFIG where the address cannot be taken
  */
 export async function serveDashboard(

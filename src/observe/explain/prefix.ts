@@ -3,13 +3,12 @@
  * tokens nor the secret, so a question by tokens brings both, and other tenants and models, where it may lie under their keys.
  */
 
-import * as v from 'valibot';
-import { anyNames, fields, readBy } from '../../io/files/schema.ts';
 import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
-import { BlockKeys, KeyChain, type KVDtype, kvLayout, TierKVError } from '../../runtime/index.ts';
+import { kvLayoutConfig } from '../../runtime/geometry/layout.ts';
+import { BlockKeys, KeyChain, kvLayout, TierKVError } from '../../runtime/index.ts';
 import * as is from '../../runtime/kinds.ts';
 import { wordsOf } from '../../runtime/log/decisionSink.ts';
-import { checkInputs } from '../../runtime/options.ts';
+import { checkInputs, optionTable } from '../../runtime/options.ts';
 
 export interface AskedPrefix {
   /** Four words a block. */
@@ -26,34 +25,25 @@ export interface AskedPrefix {
 
 const remedy =
   'Write 32 hexadecimal digits a line, or JSON with tokens, tenant, model, secretKey and layout: see docs/guide/why-was-it-evicted.md.';
-const count = v.pipe(
-  v.number('Give it a whole number.'),
-  v.integer('Give it a whole number.'),
-  v.minValue(0, 'Give it 0 or more.'),
+const secretKey = is.that<string>(
+  '32 to 64 hexadecimal digits',
+  (value) => typeof value === 'string' && /^([0-9a-f]{2}){16,32}$/i.test(value),
 );
-const text = v.string('Give it a text.');
-const texts = v.array(text, 'Give it a list of texts.');
 
-const schema = fields({
-  tokens: v.array(count, 'Give it a list of token ids.'),
-  tenant: text,
-  model: text,
-  secretKey: v.pipe(
-    v.string('Give it 32 to 64 hexadecimal digits.'),
-    v.regex(/^([0-9a-f]{2}){16,32}$/i, 'Give it 32 to 64 hexadecimal digits.'),
-  ),
-  layout: fields({
-    layers: count,
-    kvHeads: count,
-    headDim: count,
-    dtype: text,
-    blockTokens: count,
-  }),
-  epoch: v.optional(count),
-  extras: v.optional(anyNames<string>('Give it names and texts.')),
-  otherTenants: v.optional(texts),
-  otherModels: v.optional(texts),
-});
+const prefixTable = optionTable(
+  {
+    tokens: is.list(is.integer(0), 'Give it a list of token ids.'),
+    tenant: is.text(),
+    model: is.text(),
+    secretKey,
+    layout: kvLayoutConfig,
+    epoch: is.optional(is.integer(0), 0),
+    extras: is.optional(is.byName(is.text()), {}),
+    otherTenants: is.optional(is.list(is.text()), []),
+    otherModels: is.optional(is.list(is.text()), []),
+  },
+  'TKV_CONFIG',
+);
 
 /**
  * @param content of the file
@@ -104,11 +94,12 @@ function fromTokens(content: string, path: string): AskedPrefix {
     (problem, cause) => new TierKVError('TKV_INPUT', `${path} ${problem}. ${remedy}`, { path, cause }),
     maxLineValues,
   );
-  const given = readBy(schema, value, path);
+  is.object().read(value, 'the prefix');
+  const given = prefixTable.read(value, 'config');
   const secretKey = Uint8Array.from(Buffer.from(given.secretKey, 'hex'));
-  const layout = kvLayout({ ...given.layout, dtype: given.layout.dtype as KVDtype });
+  const layout = kvLayout(given.layout);
   const keysOf = (tenant: string, model: string): BlockKeys => {
-    const { epoch = 0, extras = {} } = given;
+    const { epoch, extras } = given;
     const chain = new KeyChain({ secretKey, tenant, model, layout, epoch, extras });
     const keys = new BlockKeys();
     chain.hashBlocks(given.tokens, 0, keys);
@@ -119,8 +110,8 @@ function fromTokens(content: string, path: string): AskedPrefix {
     const problem = `has ${given.tokens.length} tokens, less than a block of ${layout.blockTokens}`;
     throw new TierKVError('TKV_INPUT', `${path} ${problem}. Give more of them.`, { path, field: 'tokens' });
   }
-  const tenants = (given.otherTenants ?? []).filter((name) => name !== given.tenant);
-  const models = (given.otherModels ?? []).filter((name) => name !== given.model);
+  const tenants = given.otherTenants.filter((name) => name !== given.tenant);
+  const models = given.otherModels.filter((name) => name !== given.model);
   return {
     keys: keys.words,
     blocks: keys.length,

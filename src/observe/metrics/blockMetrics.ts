@@ -238,6 +238,17 @@ export const blockMetrics: readonly Metric[] = [
   ),
 
   // Residence: blocks that stay, for how long, and blocks that come back.
+  metric(
+    'gauge',
+    'vllm:cache_config_info',
+    '1',
+    ['block_size', 'num_gpu_blocks'],
+    'Always 1: its labels have the tokens of a block and the blocks of the fastest tier.',
+    ({ manager, blockTokens, blockBytes }) => {
+      const blocks = Math.floor(manager.inspect.usage(0).sizeBytes / blockBytes);
+      return [{ labels: { block_size: String(blockTokens), num_gpu_blocks: String(blocks) }, value: 1 }];
+    },
+  ),
   single(
     'gauge',
     'vllm:kv_cache_usage_perc',

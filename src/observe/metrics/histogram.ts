@@ -54,5 +54,10 @@ export const requestBounds: readonly number[] = [
   0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120,
 ];
 
+/** Tokens: of prompts and answers, as vLLM cuts them. */
+export const tokenBounds: readonly number[] = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
+];
+
 /** Seconds: of blocks, which may be kept for hours. */
 export const blockBounds: readonly number[] = [...requestBounds, 300, 600, 1800, 3600, 10_800, 43_200];

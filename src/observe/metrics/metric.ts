@@ -17,6 +17,8 @@ export interface Watched {
   readonly requests: RequestMeasures;
   /** Tokens of a full block. */
   readonly blockTokens: number;
+  /** Bytes of a full block. */
+  readonly blockBytes: number;
   /** Tenants that are told apart. */
   readonly tenantsMost: number;
   /** The scheduler's queues; undefined without one. */

@@ -7,7 +7,7 @@
 import type { AskedRequest, RequestObserver, RequestWatch } from '../../embed/observability.ts';
 import type { SequenceId } from '../../runtime/index.ts';
 import type { CacheMeasures, SequenceStory } from './cacheMeasures.ts';
-import { requestBounds, ValueHistogram } from './histogram.ts';
+import { requestBounds, tokenBounds, ValueHistogram } from './histogram.ts';
 
 /** Requests that ended and are kept for the dashboard. */
 const RECENT_MOST = 200;
@@ -53,6 +53,9 @@ export class RequestMeasures implements RequestObserver {
   readonly loadTime: ValueHistogram = new ValueHistogram(requestBounds);
   readonly prefillTime: ValueHistogram = new ValueHistogram(requestBounds);
   readonly decodeTime: ValueHistogram = new ValueHistogram(requestBounds);
+  /** Tokens of ended requests, a value each. */
+  readonly promptLength: ValueHistogram = new ValueHistogram(tokenBounds);
+  readonly answerLength: ValueHistogram = new ValueHistogram(tokenBounds);
   promptTokens = 0;
   cachedTokens = 0;
   tokens = 0;
@@ -197,6 +200,8 @@ class FollowedRequest implements RequestWatch {
     if (times.placedUs === -1) all.waiting--;
     all.ended.set(how, (all.ended.get(how) ?? 0) + 1);
     all.endToEnd.observe((nowUs - times.askedUs) / 1e6);
+    all.promptLength.observe(times.promptTokens);
+    all.answerLength.observe(times.tokens);
     if (times.prefilledUs !== -1) all.decodeTime.observe((nowUs - times.prefilledUs) / 1e6);
     all.keep(times);
   }

@@ -148,6 +148,20 @@ export const requestMetrics: readonly Metric[] = [
     (w) => w.requests.endToEnd,
   ),
   single(
+    'histogram',
+    'vllm:request_prompt_tokens',
+    '{token}',
+    'Tokens of the prompts of requests that ended.',
+    (w) => w.requests.promptLength,
+  ),
+  single(
+    'histogram',
+    'vllm:request_generation_tokens',
+    '{token}',
+    'Tokens generated for requests that ended.',
+    (w) => w.requests.answerLength,
+  ),
+  single(
     'gauge',
     'tierkv_requests_waiting_for_room',
     '{request}',

@@ -33,6 +33,7 @@ export class RuntimeWatch implements Watched, MetricSource {
   readonly cache: CacheMeasures;
   readonly requests: RequestMeasures;
   readonly blockTokens: number;
+  readonly blockBytes: number;
   readonly tenantsMost: number;
   readonly measured: readonly MeasuredMetric[] = measuredOf(metrics, this);
   /** The tier that runtimes share; undefined where none is on. */
@@ -44,6 +45,7 @@ export class RuntimeWatch implements Watched, MetricSource {
     this.kv = kv;
     this.manager = kv.manager;
     this.blockTokens = kv.layout.blockTokens;
+    this.blockBytes = kv.layout.blockBytes;
     this.tenantsMost = tenantsMost;
     const { shared, tiers } = kv.stores;
     this.#shared = shared === undefined ? undefined : [...tiers.keys()][shared.position];

@@ -3,44 +3,28 @@
  * with its place, such as `report.sections[2].bars[0].value`.
  */
 
-import { described, TierKVError } from '../../runtime/errors.ts';
+import { TierKVError } from '../../runtime/errors.ts';
 import type { ValueKind } from '../../runtime/kinds.ts';
 import * as is from '../../runtime/kinds.ts';
 import { optionTable } from '../../runtime/options.ts';
 import { type Report, type ReportSection, unitNames } from './model.ts';
 
 /** Any number, also one that is not finite: a page says so. */
-const number = is.by(requireNumber);
+const number = is.that<number>('a number', (value) => typeof value === 'number');
 const numberOrNull = is.orNull(number);
-const cell = { takesNull: true, ...is.by(requireCell) };
-const point = is.by(requirePoint);
+const cell = {
+  takesNull: true,
+  ...is.that(
+    'text, a number or null',
+    (value) => value === null || ['string', 'number'].includes(typeof value),
+  ),
+};
+const point = is.that(
+  'a pair of numbers',
+  (value) => Array.isArray(value) && value.length === 2 && value.every((each) => typeof each === 'number'),
+);
 
-function refused(field: string, words: string, value: unknown): TierKVError {
-  const problem = `${field} must be ${words}, and it is ${described(value)}`;
-  return new TierKVError('TKV_INPUT', `${problem}. Pass ${words}.`, { field });
-}
-
-function requireNumber(value: number, field: string): number {
-  if (typeof value === 'number') return value;
-  throw refused(field, 'a number', value);
-}
-
-function requireCell(value: unknown, field: string): unknown {
-  if (value === null || typeof value === 'string' || typeof value === 'number') return value;
-  throw refused(field, 'text, a number or null', value);
-}
-
-function requirePoint(value: unknown, field: string): unknown {
-  if (Array.isArray(value) && value.length === 2 && value.every((each) => typeof each === 'number'))
-    return value;
-  throw refused(field, 'a pair of numbers', value);
-}
-
-const texts = is.by((value: object, field: string): object => {
-  is.object().read(value, field);
-  for (const [name, each] of Object.entries(value)) is.text().read(each, `${field}.${name}`);
-  return value;
-});
+const texts = is.byName(is.text());
 
 const unit = is.oneOf(unitNames);
 const titled = { kind: is.text(), title: is.text(), note: is.optional(is.text()) };

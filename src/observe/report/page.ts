@@ -29,7 +29,7 @@ export async function requireDrawing(): Promise<void> {
 }
 
 /**
- * The page, at most some 5 MB of it.
+ * Writes a report as the text of one HTML page, of at most some 5 MB.
  * @throws TKV_INPUT with the place of what is missing or of another kind in the report; TKV_CONFIG where vega or vega-lite is not
  * installed
  */

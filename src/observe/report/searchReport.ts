@@ -72,11 +72,11 @@ export function searchReport({ outcome, individuals, command, folder, leftOut }:
   return {
     title: 'A search for a better policy',
     question: 'Is there a policy that beats every preset?',
-    answer: answerOf(outcome, best, leftOut === undefined, ran.length),
+    answer: `${generations === 0 ? 'No generation was run, so this is not a search. ' : ''}${answerOf(outcome, best, leftOut === undefined, ran.length)}`,
     verdict:
       winner.error !== undefined
         ? 'no'
-        : best === undefined
+        : best === undefined || generations === 0
           ? 'open'
           : beatsAll
             ? 'yes'
@@ -154,7 +154,8 @@ function answerOf(
   const unseen = 'on workloads that the search never saw';
   if (winner.error !== undefined) return `No: the winner failed ${unseen}. ${winner.error}`;
   if (best === undefined) {
-    return `The winner gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`;
+    const name = winner.name === winner.id ? '' : `, ${winner.name},`;
+    return `The winner${name} gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`;
   }
   const lead = winner.hidden - best.hidden;
   if (lead <= 0) return `No: ${unseen}, ${best.name} stays ${written(-lead, 'share')} ahead of the winner.`;

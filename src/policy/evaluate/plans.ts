@@ -3,10 +3,8 @@
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import * as v from 'valibot';
 import { inputError, systemReason } from '../../io/files/inputErrors.ts';
 import { readText } from '../../io/files/inputs.ts';
-import { anyNames, anyText, fields, knownName, listOf, oneName, readBy } from '../../io/files/schema.ts';
 import { dataFolder } from '../../packageFiles.ts';
 import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
@@ -229,55 +227,77 @@ function expand(source: PlanSource, folder: string): EvaluationPlan {
 
 //  A plan of one's own: a JSON file.
 
-/** A share of one. */
-function share(most: number): v.GenericSchema<number> {
-  const remedy = `Give a share from 0 to ${most}.`;
-  return v.pipe(v.number(remedy), v.minValue(0, remedy), v.maxValue(most, remedy));
+/** @param what its entries are, in the plural */
+const listOf = <Value>(each: is.ValueKind<Value>, what: string): is.ValueKind<readonly Value[]> =>
+  is.filledList(each, `Give it a list of ${what}.`);
+
+const perturbation = is.that<number>(
+  'a share from 0 to 0.9',
+  (value) => typeof value === 'number' && value >= 0 && value <= 0.9,
+);
+
+const suiteTable = optionTable(
+  {
+    seeds: listOf(is.that<number>('an integer', Number.isSafeInteger), 'integers'),
+    perturbation: is.optional(perturbation, 0),
+  } satisfies Kinds<Partial<SuiteSource> & Pick<SuiteSource, 'seeds'>>,
+  'TKV_CONFIG',
+);
+
+function requireMetric(metric: string, field: string): string {
+  is.text().read(metric, field, 'TKV_CONFIG');
+  if (isMetricName(metric)) return metric;
+  const known = metricDescriptions.map(({ name }) => name);
+  throw unknownName(field, metric, known);
 }
 
-const seed = v.pipe(v.number('Give an integer.'), v.safeInteger('Give an integer.'));
-const suiteFields = fields({
-  seeds: listOf(seed, 'integers'),
-  perturbation: v.optional(share(0.9), 0),
-});
+const objectiveTable = optionTable(
+  {
+    name: is.optional(is.text()),
+    metric: is.by(requireMetric),
+    direction: is.oneOf<ObjectiveSpec['direction']>(['min', 'max']),
+    weight: is.optional(is.positive()),
+  },
+  'TKV_CONFIG',
+);
 
-const objectiveFields = fields({
-  name: v.optional(anyText),
-  metric: knownName(
-    isMetricName,
-    metricDescriptions.map(({ name }) => name),
-    'Name a raw metric.',
-  ),
-  direction: oneName(['min', 'max']),
-  weight: v.optional(v.pipe(v.number('Give a number above 0.'), v.gtValue(0, 'Give a number above 0.')), 1),
-});
-
-const planFields = fields({
-  workloads: listOf(anyText, 'paths of specifications'),
-  latencyModels: v.optional(listOf(oneName(latencyBackends), 'models of time')),
-  /** A description, which `fromFields` reads. */
-  deployment: v.optional(anyNames<unknown>('Describe it as simulate of tierkv/sim takes it.')),
-  args: v.optional(listOf(anyText, 'arguments of simulate')),
-  suites: v.optional(
-    fields({
-      train: v.optional(suiteFields),
-      validation: v.optional(suiteFields),
-      hidden: v.optional(suiteFields),
-    }),
-  ),
-  scoring: v.optional(
-    fields({
-      objectives: v.optional(listOf(objectiveFields, 'objectives with name, metric, direction, weight')),
-      scalariser: v.optional(oneName(scalarisers)),
-      mode: v.optional(oneName(scoreModes)),
-      attainmentTarget: v.optional(share(1)),
-    }),
-  ),
-  /** A bundle, which `readBundle` reads. */
-  baseline: v.optional(v.unknown()),
-  slots: v.optional(listOf(oneName(policySlots), 'slots')),
-});
-type PlanFields = v.InferOutput<typeof planFields>;
+const planTable = optionTable(
+  {
+    workloads: listOf(is.text(), 'paths of specifications'),
+    latencyModels: is.optional(listOf(is.oneOf(latencyBackends), 'models of time')),
+    /** A description, which `fromFields` reads. */
+    deployment: is.optional(is.object<object>()),
+    args: is.optional(listOf(is.text(), 'arguments of simulate')),
+    suites: is.optional(
+      optionTable(
+        {
+          train: is.optional(suiteTable),
+          validation: is.optional(suiteTable),
+          hidden: is.optional(suiteTable),
+        },
+        'TKV_CONFIG',
+      ),
+      {},
+    ),
+    scoring: is.optional(
+      optionTable(
+        {
+          objectives: is.optional(listOf(objectiveTable, 'objectives with name, metric, direction, weight')),
+          scalariser: is.optional(is.oneOf(scalarisers)),
+          mode: is.optional(is.oneOf(scoreModes)),
+          attainmentTarget: is.optional(is.fraction()),
+        },
+        'TKV_CONFIG',
+      ),
+      {},
+    ),
+    /** A bundle, which `readBundle` reads. */
+    baseline: is.optional(is.passed<unknown>()),
+    slots: is.optional(listOf(is.oneOf(policySlots), 'slots')),
+  },
+  'TKV_CONFIG',
+);
+type PlanFields = ReturnType<typeof planTable.read>;
 
 /**
  * Reads a plan. Fields that the file leaves out are those of the plan `routing`.
@@ -325,9 +345,10 @@ function checkWorkloads(workloads: readonly string[], folder: string): void {
 /** @param folder that paths of a description are seen from */
 function sourceOf(json: unknown, folder: string): PlanSource {
   const base = plans.routing;
-  const read = readBy(planFields, json, 'plan');
+  is.object().read(json, 'the plan', 'TKV_CONFIG');
+  const read = planTable.read(json, 'config');
   const deployment = deploymentIn(read, base.deployment, folder);
-  const { suites: given = {}, scoring, slots } = read;
+  const { suites: given, scoring, slots } = read;
   return {
     workloads: read.workloads,
     latencyModels: modelsIn(read, deployment, base.latencyModels),
@@ -339,11 +360,12 @@ function sourceOf(json: unknown, folder: string): PlanSource {
     },
     scoring: {
       objectives:
-        scoring?.objectives?.map(({ name, ...rest }) => ({ name: name ?? rest.metric, ...rest })) ??
-        base.scoring.objectives,
-      scalariser: scoring?.scalariser ?? base.scoring.scalariser,
-      mode: scoring?.mode ?? base.scoring.mode,
-      attainmentTarget: scoring?.attainmentTarget ?? base.scoring.attainmentTarget,
+        scoring.objectives?.map(({ metric, direction, name = metric, weight = 1 }) => {
+          return { name, metric, direction, weight };
+        }) ?? base.scoring.objectives,
+      scalariser: scoring.scalariser ?? base.scoring.scalariser,
+      mode: scoring.mode ?? base.scoring.mode,
+      attainmentTarget: scoring.attainmentTarget ?? base.scoring.attainmentTarget,
     },
     baseline: read.baseline === undefined ? base.baseline : readBundle(read.baseline),
     slots: slots ?? base.slots,
@@ -381,9 +403,6 @@ function seenFrom(folder: string, deployment: Deployment): Deployment {
 function deploymentIn({ deployment, args }: PlanFields, base: Deployment, folder: string): Deployment {
   if (deployment === undefined) return args === undefined ? base : fromArguments(args);
   if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');
-  if (typeof deployment !== 'object' || deployment === null || Array.isArray(deployment)) {
-    throw configError('deployment', 'must be an object', 'Describe it as simulate of tierkv/sim takes it.');
-  }
   return seenFrom(folder, fromFields(deployment, 'deployment.'));
 }
 

@@ -198,8 +198,8 @@ function imbalance({ metrics, requests, routesByReports }: RunFacts): Issue[] {
         routesByReports
           ? 'cause: what the policy goes by differs from the load now: snapshots were up to ' +
             `${oldest(requests)} old`
-          : 'cause: the policy reads no snapshot, so nothing was old: it went by something else than ' +
-            'requests in flight, or more by that',
+          : 'cause: stale reports are not to blame, since the policy reads none: it weighed something else more ' +
+            'than requests in flight',
         ...(crowded.length === 0 ? [] : [`examples: ${examples(crowded)}`]),
       ],
       focus: 'routing: take off from the score of an instance for requests in flight above the least',

@@ -3,8 +3,9 @@
  * write there too, so that a text is an answer only where both are right.
  */
 
-import * as v from 'valibot';
 import type { Unanswered } from '../../io/workerPool.ts';
+import { TierKVError } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
 import { figureNames } from '../../studies/plan/targets.ts';
 import type { TrialResult } from '../../studies/plan/trial.ts';
 import { type Anomaly, anomalyTypes, severities } from '../evolve/trace/anomalies.ts';
@@ -20,53 +21,64 @@ export const answerBytes: Readonly<Record<TaskKind, number>> = {
 };
 
 /** Also what is not finite: a mean of nothing. */
-const figure = v.custom<number>((value) => typeof value === 'number');
-const text = v.string();
-const texts = v.array(text);
-const count = v.pipe(v.number(), v.integer(), v.minValue(0));
+const figure = is.that<number>('a number', (value) => typeof value === 'number');
+const text = is.text();
+const texts = is.list(text);
+const count = is.integer<number>(0);
 
-type AnswerShape<K extends TaskKind> = v.GenericSchema<unknown, Tasks[K]['answer']>;
+type AnswerKind<K extends TaskKind> = is.ValueKind<Tasks[K]['answer']>;
 
-const alternative: v.GenericSchema<unknown, Alternative> = v.object({
+/** An answer with an error, or one without. */
+const either = <Answer>(failed: is.ValueKind<object>, done: is.ValueKind<object>): is.ValueKind<Answer> =>
+  is.by((answer: Answer, field: string) => {
+    is.object().read(answer, field);
+    (Object.hasOwn(answer as object, 'error') ? failed : done).read(answer, field);
+    return answer;
+  });
+
+const alternative = is.fields<Alternative>({
   instance: count,
   e2eMs: figure,
   ttftMs: figure,
   meanE2eMs: figure,
 });
-const regret: v.GenericSchema<unknown, Regret> = v.object({
+const regret = is.fields<Regret>({
   decision: count,
   requestId: text,
   chosen: alternative,
-  others: v.array(alternative),
+  others: is.list(alternative),
   regretMs: figure,
   clusterRegretMs: figure,
 });
-const anomaly: v.GenericSchema<unknown, Anomaly> = v.object({
-  type: v.picklist(anomalyTypes),
+const anomaly = is.fields<Anomaly>({
+  type: is.oneOf(anomalyTypes),
   timeUs: figure,
   description: text,
   requests: texts,
   count: figure,
   concerned: figure,
-  severity: v.picklist(severities),
+  severity: is.oneOf(severities),
 });
-const metrics = v.pipe(
-  v.record(text, figure),
-  v.check((value) => Object.keys(value).length > 0),
-);
-const explanation = v.object({
+const figures = is.byName(figure);
+const metrics = is.by((value: Readonly<Record<string, number>>, field: string) => {
+  if (Object.keys(figures.read(value, field)).length > 0) return value;
+  throw new TierKVError('TKV_INPUT', `${field} has no metric. Compute it anew.`, { field });
+});
+const explanation = is.fields({
   summary: text,
-  anomalies: v.array(anomaly),
-  regrets: v.array(regret),
+  anomalies: is.list(anomaly),
+  regrets: is.list(regret),
   trace: texts,
 });
-const caseAnswer: AnswerShape<'case'> = v.union([
-  v.object({ result: v.object({ metrics, explanation: v.exactOptional(explanation) }) }),
-  v.object({ error: v.object({ kind: text, message: text, line: v.exactOptional(count) }) }),
-]);
-const values = v.record(text, text);
-const pointAnswer: AnswerShape<'point'> = v.union([
-  v.object({
+const caseAnswer: AnswerKind<'case'> = either(
+  is.fields({ error: is.fields({ kind: text, message: text, line: is.optional(count) }) }),
+  is.fields({ result: is.fields({ metrics, explanation: is.optional(explanation) }) }),
+);
+const values = is.byName(text);
+const failure = { code: is.optional(text), message: text };
+const pointAnswer: AnswerKind<'point'> = either(
+  is.fields({ values, error: is.fields({ ...failure, field: is.optional(text) }) }),
+  is.fields({
     values,
     steps: texts,
     gpus: figure,
@@ -84,59 +96,59 @@ const pointAnswer: AnswerShape<'point'> = v.union([
     preemptions: count,
     warnings: texts,
   }),
-  v.object({
-    values,
-    error: v.object({ code: v.exactOptional(text), field: v.exactOptional(text), message: text }),
-  }),
-]);
-const figures = v.custom<TrialResult['figures']>(
-  (value) => v.is(v.record(text, figure), value) && figureNames.every((name) => name in value),
 );
-const trialAnswer: AnswerShape<'trial'> = v.union([
-  v.object({
+const trialFigures = is.fields<TrialResult['figures']>(
+  Object.fromEntries(figureNames.map((name) => [name, figure])),
+);
+const trialAnswer: AnswerKind<'trial'> = either(
+  is.fields({ error: is.fields(failure) }),
+  is.fields({
     injected: count,
     completed: count,
     unservable: count,
     arrivalsPerS: figure,
-    figures,
+    figures: trialFigures,
     requestsPerS: figure,
     outputTokensPerS: figure,
     delayP99Ms: figure,
     hitRate: figure,
-    hitsByTier: v.record(text, figure),
+    hitsByTier: figures,
     preemptions: count,
     busyShare: figure,
     kvShare: figure,
     inFlightHalf: count,
     inFlightEnd: count,
   }),
-  v.object({ error: v.object({ code: v.exactOptional(text), message: text }) }),
-]);
-const unanswered: v.GenericSchema<unknown, Unanswered> = v.object({
-  unanswered: v.picklist(['out of time', 'failed', 'ended']),
+);
+const unanswered = is.fields<Unanswered>({
+  unanswered: is.oneOf(['out of time', 'failed', 'ended']),
   message: text,
 });
-const shapes: { readonly [K in TaskKind]: AnswerShape<K> } = {
+const answerKinds: { readonly [K in TaskKind]: AnswerKind<K> } = {
   case: caseAnswer,
   point: pointAnswer,
   trial: trialAnswer,
 };
+const stored = is.fields<{ readonly key: string; readonly answer: unknown }>({
+  key: text,
+  answer: is.object(),
+});
 
 export function writeAnswer(key: string, answer: object): string {
   return writePayload({ key, answer });
 }
 
 /** @returns undefined for another case, another shape, and the text of another program */
-export function readAnswer(kind: TaskKind, key: string, stored: string): TaskAnswer<TaskKind> | undefined {
+export function readAnswer(kind: TaskKind, key: string, said: string): TaskAnswer<TaskKind> | undefined {
   let whole: unknown;
   try {
-    whole = readPayload(stored);
+    whole = readPayload(said);
   } catch {
     return undefined;
   }
-  const read = v.safeParse(v.object({ key: v.literal(key), answer: v.unknown() }), whole);
-  if (!read.success) return undefined;
-  const { answer } = read.output;
-  if (!v.is(shapes[kind], answer) && !v.is(unanswered, answer)) return undefined;
-  return answer as TaskAnswer<TaskKind>; // it has the shape
+  if (!is.holds(stored, whole)) return undefined;
+  const { key: given, answer } = whole as { readonly key: string; readonly answer: TaskAnswer<TaskKind> };
+  if (given !== key || !(is.holds(answerKinds[kind], answer) || is.holds(unanswered, answer)))
+    return undefined;
+  return answer;
 }

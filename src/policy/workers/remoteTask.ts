@@ -6,9 +6,9 @@
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
-import * as v from 'valibot';
 import { type FileContents, filesReadBy } from '../../io/files/inputs.ts';
 import { namedError, TierKVError } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
 import { openWorkload } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { deployedPaths, type Path } from '../../sim/description/knobs.ts';
@@ -48,20 +48,33 @@ const TASK_BYTES_MOST = 16 * 2 ** 20;
 const FILES_MOST = 4096;
 const NAME_LETTERS_MOST = 4096;
 
-const shortText = v.pipe(v.string(), v.maxLength(NAME_LETTERS_MOST));
-const jobShape: v.GenericSchema<unknown, RemoteJob> = v.object({
+const isShort = (value: unknown): boolean => typeof value === 'string' && value.length <= NAME_LETTERS_MOST;
+const isHash = (value: unknown): boolean => typeof value === 'string' && /^[0-9a-f]{64}$/.test(value);
+
+const shortText = is.that<string>(`text of at most ${NAME_LETTERS_MOST} letters`, isShort);
+const tracePart = is.that<TravellingTrace['files'][number]>(
+  'a name and a hash',
+  (value) => Array.isArray(value) && value.length === 2 && isShort(value[0]) && isHash(value[1]),
+);
+const jobKind = is.fields<RemoteJob>({
   run: shortText,
-  wallMs: v.nullable(v.pipe(v.number(), v.minValue(0))),
-  task: v.object({
-    kind: v.picklist(Object.keys(answerBytes) as TaskKind[]),
-    task: v.pipe(v.string(), v.maxBytes(TASK_BYTES_MOST)),
-    trace: v.exactOptional(
-      v.object({
+  wallMs: is.orNull(is.finite()),
+  task: is.fields({
+    kind: is.oneOf(Object.keys(answerBytes)),
+    task: is.that(
+      `text of at most ${TASK_BYTES_MOST / 2 ** 20} MiB`,
+      (value) => typeof value === 'string' && Buffer.byteLength(value) <= TASK_BYTES_MOST,
+    ),
+    trace: is.optional(
+      is.fields({
         path: shortText,
         name: shortText,
-        files: v.pipe(
-          v.array(v.tuple([shortText, v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/))])),
-          v.maxLength(FILES_MOST),
+        files: is.that(
+          `at most ${FILES_MOST} files, each a name and a hash`,
+          (value) =>
+            Array.isArray(value) &&
+            value.length <= FILES_MOST &&
+            value.every((each) => is.holds(tracePart, each)),
         ),
       }),
     ),
@@ -70,14 +83,16 @@ const jobShape: v.GenericSchema<unknown, RemoteJob> = v.object({
 
 /** Reads a job of the queue, where a tierkv put it there. @throws TKV_INPUT with what is wrong */
 export function readJob(data: unknown): RemoteJob {
-  const read = v.safeParse(jobShape, data);
-  if (read.success) return read.output;
-  const [issue] = read.issues;
-  const at = v.getDotPath(issue) ?? 'it';
-  const problem = `the queue holds a job that no tierkv put there: ${at}: ${issue.message.slice(0, 200)}`;
-  throw new TierKVError('TKV_INPUT', `${problem}. Use a server or a database of its own.`, {
-    field: 'server',
-  });
+  try {
+    return jobKind.read(data, 'the job');
+  } catch (cause) {
+    if (!(cause instanceof TierKVError)) throw cause;
+    const problem = `the queue holds a job that no tierkv put there: ${cause.message}`;
+    throw new TierKVError('TKV_INPUT', `${problem} Use a server or a database of its own.`, {
+      field: 'server',
+      cause,
+    });
+  }
 }
 
 /** @throws TKV_INPUT for a task that is too much for a server */

@@ -15,9 +15,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import type { Redis } from 'ioredis';
-import * as v from 'valibot';
 import { packageVersion } from '../../packageFiles.ts';
 import { configError, namedError, TierKVError } from '../../runtime/errors.ts';
+import * as is from '../../runtime/kinds.ts';
 import { engineName, programHash } from '../evaluate/caseCache.ts';
 
 /** Lifetime of results, in seconds: a week, in which a search may be repeated or gone on with. */
@@ -72,20 +72,19 @@ interface LivingWorker extends ProgramIdentity {
   readonly threads: number;
 }
 
-const workerNote: v.GenericSchema<unknown, LivingWorker> = v.object({
-  version: v.string(),
-  program: v.string(),
-  engine: v.string(),
-  host: v.string(),
-  pid: v.number(),
-  threads: v.number(),
+const workerNote = is.fields<LivingWorker>({
+  version: is.text(),
+  program: is.text(),
+  engine: is.text(),
+  host: is.text(),
+  pid: is.number(),
+  threads: is.number(),
 });
 
 /** Undefined for a note of another kind. */
 function noteOf(text: string): LivingWorker | undefined {
   try {
-    const read = v.safeParse(workerNote, JSON.parse(text));
-    return read.success ? read.output : undefined;
+    return workerNote.read(JSON.parse(text), 'the note');
   } catch {
     return undefined;
   }

@@ -174,18 +174,28 @@ const entryOf = <T extends { readonly name: string }>(entries: readonly T[]): Va
   read: (value, field) => named(field, value as string, entries).name,
 });
 
-export const schedulerConfig: OptionTable<ResolvedSchedulerConfig> = optionTable(
+const servedSettings = {
+  maxBatchedTokens: is.optional(is.integer(1), 2048),
+  maxSequences: is.optional(is.integer(1, 2 ** 20), 256),
+  longPrefillTokens: is.optional(is.integer(0), 0),
+  maxModelTokens: is.optional(is.integer(0), 0),
+  queueOrder: is.optional(entryOf(queueOrders), 'fcfs'),
+  victimRule: is.optional(entryOf(victimRules), 'fcfs'),
+  preemption: is.optional(entryOf(preemptionModes), 'recompute'),
+  prefixLoads: is.optional(entryOf(prefixLoadModes), 'awaited'),
+  sharedPrefixes: is.optional(entryOf(sharedPrefixModes), 'awaited'),
+} satisfies Kinds<Omit<SchedulerConfig, 'publish'>>;
+
+/** Settings where bytes are verified: blocks are published once they are computed. */
+export const servedSchedulerConfig: OptionTable<Omit<ResolvedSchedulerConfig, 'publish'>> = optionTable(
+  servedSettings,
+  'TKV_CONFIG',
+);
+
+const schedulerConfig: OptionTable<ResolvedSchedulerConfig> = optionTable(
   {
-    maxBatchedTokens: is.optional(is.integer(1), 2048),
-    maxSequences: is.optional(is.integer(1, 2 ** 20), 256),
-    longPrefillTokens: is.optional(is.integer(0), 0),
-    maxModelTokens: is.optional(is.integer(0), 0),
-    queueOrder: is.optional(entryOf(queueOrders), 'fcfs'),
-    victimRule: is.optional(entryOf(victimRules), 'fcfs'),
-    preemption: is.optional(entryOf(preemptionModes), 'recompute'),
+    ...servedSettings,
     publish: is.optional(entryOf(publishModes), 'whenComputed'),
-    prefixLoads: is.optional(entryOf(prefixLoadModes), 'awaited'),
-    sharedPrefixes: is.optional(entryOf(sharedPrefixModes), 'awaited'),
   } satisfies Kinds<SchedulerConfig>,
   'TKV_CONFIG',
 );

@@ -184,6 +184,7 @@ export class LogReader {
    */
   read(text: string): RecordedInput | RecordedSchedulerInput | undefined {
     this.#line++;
+    if (typeof text !== 'string') throw this.broken('is not a text');
     if (this.#line === 1 && !text.startsWith(logMagic))
       throw this.broken('is not the head of a tierkv decision log');
     if (this.#ended) throw this.broken('follows the end of the log');

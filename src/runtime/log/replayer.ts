@@ -128,7 +128,7 @@ export class LogReplayer {
 }
 
 /**
- * Repeats a whole log.
+ * Repeats the inputs of a decision log on a manager of its own, which decides as the recorded one did.
  * @param lines of the log, without their line ends
  * @param path the log's name in errors
  * @returns the manager as the run left it

@@ -11,6 +11,7 @@ import { formatCounted } from '../../io/printing/text.ts';
 import { configError, requireInteger, requirePositive } from '../../runtime/errors.ts';
 import { chooseCoefficients, loadHardware, loadModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { BatchSums } from '../../sim/latency/latencyModel.ts';
+import { usualLatency } from '../../sim/latency/latencyNames.ts';
 import { newLatencyModel } from '../../sim/latency/makeModel.ts';
 import {
   type Cause,
@@ -139,7 +140,7 @@ export function machinePrices({ model: name, gpu, tp: asked, gpuPrice }: Charged
   const hardware = loadHardware(gpu ?? defaults?.gpu ?? 'H100');
   const tp = requireInteger('tp', asked ?? defaults?.tp ?? 1, 1, 1024);
   if (gpuPrice !== undefined) requirePositive('gpuPrice', gpuPrice);
-  const { coefficients } = chooseCoefficients('calibrated', hardware, undefined);
+  const { coefficients } = chooseCoefficients(usualLatency, hardware, undefined);
   const latency = newLatencyModel({ model, hardware, tp, dp: 1, coefficients });
   const prefillSeconds = (tokens: number): number => {
     let us = 0;

@@ -7,6 +7,7 @@ import { type Kinds, optionTable } from '../../runtime/options.ts';
 import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../../sim/control/plane.ts';
+import { routingPolicies } from '../../sim/control/routing/routing.ts';
 import type { AnswerLimits } from './answers.ts';
 import type { BackendConfig } from './backend.ts';
 import type { GatewayPlan, ShadowPlan } from './plan.ts';
@@ -180,7 +181,7 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
   for (const blocks of backendBlocks) requireInteger('backendBlocks', blocks, 1, 2 ** 30);
   // servers that compute prompts for others are there to be used, unless the configuration decides otherwise
   const isSplit = config.backends.some(({ role }) => role === 'prefill');
-  const routing = config.control?.routing ?? { policy: 'round-robin' };
+  const routing = config.control?.routing ?? { policy: routingPolicies.nameOf('isUsual') };
   // two objects of one policy: that which goes round by turns would else skip servers
   const apart =
     config.policy?.routing === undefined ? { prefillRouting: routing, decodeRouting: routing } : {};

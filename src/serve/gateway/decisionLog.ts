@@ -228,7 +228,7 @@ async function boundOf(plan: GatewayPlan, path: string): Promise<BoundPlan> {
  * Decides a recorded run again.
  * @throws TKV_INPUT for a file that is not a log; TKV_CONFIG for a plan that cannot be made
  */
-export async function replayLog(path: string): Promise<ReplayResult> {
+export async function decideAgain(path: string): Promise<ReplayResult> {
   checkInputs({ path }, { path: is.name() });
   const opened = openLog(path);
   const bound: BoundPlan = await boundOf(opened.header.plan, path);

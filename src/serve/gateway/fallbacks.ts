@@ -117,7 +117,7 @@ class GuardedAdmission implements AdmissionPolicy {
   constructor(policy: AdmissionPolicy, world: PolicyWorld, tell: TellFailure) {
     this.name = policy.name;
     this.#policy = policy;
-    this.#rule = admissionPolicies.make({ policy: 'always-admit' }, world);
+    this.#rule = admissionPolicies.make({ policy: admissionPolicies.nameOf('isUsual') }, world);
     this.#guard = new PolicyGuard('admission', tell);
     if (policy.completed !== undefined) this.completed = (outcome) => this.#guard.learn(outcome, policy);
   }

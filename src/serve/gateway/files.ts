@@ -10,7 +10,7 @@ import type { GatewayTiming } from '../../sim/control/gatewayQueue.ts';
 import { readYaml } from '../../sim/description/fields.ts';
 
 /**
- * Tenants by their API keys: a line `key=tenant` each; empty lines and lines that begin with # say nothing.
+ * Reads the tenants of API keys: a line `key=tenant` each; empty lines and lines that begin with # say nothing.
  * @throws TKV_INPUT naming file and line, and never a key
  */
 export function readTenants(path: string): ReadonlyMap<string, string> {
@@ -35,7 +35,7 @@ export function readTenants(path: string): ReadonlyMap<string, string> {
   return tenants;
 }
 
-/** A key or a secret: the first line of a file. @param field the option that names the file */
+/** Reads a key or a secret, which is the first line of a file. @param field the option that names the file */
 export function readSecret(path: string, field: string): string {
   checkInputs({ path, field }, { path: is.name(), field: is.text() });
   const [line] = readText(path).split('\n');
@@ -43,7 +43,7 @@ export function readSecret(path: string, field: string): string {
   throw configError(field, `names ${path}, whose first line is empty`, 'Write the key there.');
 }
 
-/** A secret of 16 to 32 bytes in hexadecimal digits. */
+/** Reads a file with a secret of 16 to 32 bytes in hexadecimal digits. */
 export function readKeySecret(path: string, field: string): Uint8Array {
   checkInputs({ path, field }, { path: is.name(), field: is.text() });
   const text = readSecret(path, field);
@@ -64,7 +64,7 @@ const foreignFiles: readonly (readonly [key: string, what: string])[] = [
 ];
 
 /**
- * The section `control` of a deployment file, as `tierkv simulate` reads it.
+ * Reads the section `control` of a deployment file, as `tierkv simulate` does.
  * @throws TKV_CONFIG for a file without that section
  */
 export function readControlFile(path: string): {

@@ -20,7 +20,7 @@ import {
   planReadsKeys,
 } from './config.ts';
 import { GatewayCore } from './core.ts';
-import { logHeader } from './decisionLog.ts';
+import { decideAgain, logHeader, type ReplayResult } from './decisionLog.ts';
 import { GatewayMeasures, gatewayMetrics } from './gatewayMetrics.ts';
 import { LineFile } from './lineFile.ts';
 import { OperatorServer } from './operators.ts';
@@ -120,6 +120,15 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     const header = (part: number): object => logHeader(plan, this.cutter, { ...run, part });
     this.#log = config.log === undefined ? null : new LineFile(config.log, { ...bounds, header });
     this.#trace = config.trace === undefined ? null : new LineFile(config.trace, bounds);
+  }
+
+  /**
+   * Decides a recorded run again, and says which decisions came out otherwise.
+   * @param log path of the file that `log` of a configuration named
+   * @throws TKV_INPUT for a file that is not a log; TKV_CONFIG for a plan that cannot be made
+   */
+  static decideAgain(log: string): Promise<ReplayResult> {
+    return decideAgain(log);
   }
 
   /**

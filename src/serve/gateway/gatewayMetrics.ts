@@ -73,7 +73,7 @@ function byShadow(bare: string, help: string, read: (tally: ShadowTally) => numb
   );
 }
 
-/** In the order of the reference page. */
+/** All metrics of a gateway, in the order of the reference page. */
 export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
   count('requests_total', 'Requests that came in.', (of) => of.counts.requests),
   count('completed_total', 'Requests whose answer was passed on whole.', (of) => of.counts.completed),

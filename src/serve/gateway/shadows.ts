@@ -49,7 +49,7 @@ const shadowTrialTable = optionTable({
 const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
 
 /**
- * Compares the policies of a log.
+ * Compares what the policies of a gateway's log decided: the one that served, and those beside it.
  * @throws TKV_INPUT for a file that is not a log; what a simulation throws
  */
 export async function compareShadows(log: string, trial: ShadowTrial | undefined): Promise<ShadowReport> {

@@ -5,6 +5,7 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
+import { watchMachine } from '../../io/machineLoad.ts';
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { configError } from '../../runtime/errors.ts';
 import { resolveConfig } from '../../runtime/manager/config.ts';
@@ -34,6 +35,7 @@ import {
 } from '../../studies/parity/links.ts';
 import { RunObserver } from '../../studies/parity/observer.ts';
 import {
+  countJobs,
   engineOf,
   linksOf,
   type ParityListener,
@@ -45,7 +47,7 @@ import {
   standInConfig,
   stepsOnly,
 } from '../../studies/parity/run.ts';
-import type { ServedRequest, ServedTraffic } from '../../studies/parity/traffic.ts';
+import type { RunnerJob, ServedRequest, ServedTraffic } from '../../studies/parity/traffic.ts';
 import { askedRows, sizeOption } from '../../studies/replay/sizedTiers.ts';
 import { type PairRun, runPair, type Side, sides } from './pair.ts';
 import type { HandoffEnd } from './receiver.ts';
@@ -61,15 +63,30 @@ export async function runPairParity(
   requireHostMemory(options);
   const started = performance.now();
   const { signal } = listener;
+  const { linksPath, layout, traffic } = options;
+  const other = rehearsalTraffic(layout.blockTokens);
+  const progress = countJobs(listener, linksPath === undefined ? [other, other, traffic] : [other, traffic]);
+  const [ofRehearsal, ofRun] = progress.slice(-2);
   const known =
-    options.linksPath === undefined
-      ? linksOf(options, await rehearsal('before', options, runnersOf(options), scratch, listener))
-      : readLinks(options.linksPath);
+    linksPath === undefined
+      ? linksOf(options, [
+          await rehearsal('before', options, runnersOf(options), scratch, listener, progress[0]),
+        ])
+      : readLinks(linksPath);
   listener.stage('measuring the hand-offs in a rehearsal');
-  const rehearsed = await serve(options, { name: 'rehearsal', isRehearsal: true }, scratch, listener);
+  const rehearsed = await serve(options, { name: 'rehearsal', traffic: other, isRehearsal: true }, scratch, {
+    signal,
+    notice: () => {},
+    progress: ofRehearsal,
+  });
   const fit = fitHandoffs(rehearsed.run.handoffs);
   listener.stage('serving');
-  const { run, logPaths } = await serve(options, { name: 'run', isRehearsal: false }, scratch, listener);
+  const loadOfMachine = watchMachine();
+  const { run, logPaths } = await serve(options, { name: 'run', traffic, isRehearsal: false }, scratch, {
+    ...listener,
+    progress: ofRun,
+  });
+  const machine = loadOfMachine();
   listener.stage('replaying what was recorded');
   const exact: BySide<ExactReplay> = {
     prefill: await replayExactly(logPaths.prefill, signal),
@@ -96,6 +113,7 @@ export async function runPairParity(
     handoffs: compareHandoffs(run.handoffs, predicted.handoffs, fit),
     wrongBlocks: run.wrongBlocks,
     interruptedSteps: run.interruptedSteps,
+    machine,
     wallSeconds: (performance.now() - started) / 1000,
   };
   const chart = parityChart(`Parity of a pair on ${run.adapter.name}`, [
@@ -118,12 +136,19 @@ function requireHostMemory({ tiers }: ParityOptions): void {
   );
 }
 
+interface ServedJob {
+  /** Name of its directories and logs. */
+  readonly name: string;
+  readonly traffic: ServedTraffic;
+  readonly isRehearsal: boolean;
+}
+
 /** Both sides have the tiers of the options, each its own. The log of the run lies beside the one that is asked for. */
 async function serve(
   options: ParityOptions,
-  { name, isRehearsal }: { readonly name: string; readonly isRehearsal: boolean },
+  { name, traffic, isRehearsal }: ServedJob,
   scratch: string,
-  listener: ParityListener,
+  listener: Pick<RunnerJob, 'signal' | 'notice' | 'progress'>,
 ): Promise<{ readonly run: PairRun; readonly logPaths: BySide<string> }> {
   const { layout, tiers } = options;
   const used = isRehearsal ? rehearsalTiers(tiers, layout.blockTokens) : tiers;
@@ -141,8 +166,7 @@ async function serve(
     { prefill: config('prefill'), decode: config('decode') },
     {
       ...listener,
-      ...(isRehearsal ? { notice: () => {}, progress: () => {} } : {}),
-      traffic: isRehearsal ? rehearsalTraffic(layout.blockTokens) : options.traffic,
+      traffic,
       logPaths,
       fetches: isRehearsal ? 'whole' : 'early',
     },

@@ -24,7 +24,7 @@ export type TransferWish =
   /** Neither: `problem` is what to tell the client. */
   | { readonly kind: 'wrong'; readonly problem: string };
 
-/** Fields of the decode leg; those of other servers are passed over. */
+/** Fields of `kv_transfer_params` of a decode leg: where the blocks lie. Fields of other servers are passed over. */
 export interface TransferParams {
   readonly reference: string;
   readonly host: string;
@@ -34,7 +34,7 @@ export interface TransferParams {
 /** Longest reference and longest host that are looked at. */
 const TEXT_MAX = 1024;
 
-/** Reads the wish in the field's value. Values that no server of ours made are a decode leg with an empty reference. */
+/** Reads what a request asks for by its `kv_transfer_params`: to hand its blocks off, to fetch them, or neither. Values that no server of ours made are a decode leg with an empty reference. */
 export function transferWish(value: unknown): TransferWish {
   if (value === undefined || value === null) return { kind: 'none' };
   if (typeof value !== 'object' || Array.isArray(value)) {
@@ -66,7 +66,7 @@ export function transferWish(value: unknown): TransferWish {
   return { kind: 'decode', params };
 }
 
-/** The field in the answer of a prefill leg. @param engine names the prefill server */
+/** Makes `kv_transfer_params` for the answer of a prefill leg, by which the decode leg fetches the blocks. @param engine names the prefill server */
 export function transferAnswer(reference: HandoffReference, engine: string): object {
   checkInputs(
     { reference, engine },

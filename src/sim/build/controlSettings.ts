@@ -1,6 +1,7 @@
 /** The control plane from options and upstream's policy bundle. Options override the bundle. */
 
 import { readText } from '../../io/files/inputs.ts';
+import { admissionPolicies } from '../control/admission.ts';
 import type { ControlConfig } from '../control/controlPlane.ts';
 import { checkControl } from '../control/plane.ts';
 import type { ParameterValue, PolicyChoice } from '../control/policy.ts';
@@ -114,9 +115,9 @@ function admissionOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
   const named = get(deployment, 'control.admission.policy');
   // upstream's gateway queue replaces the admission policy
   if (get(deployment, 'asUpstream') === true && get(deployment, 'gateway.flowControl') === true) {
-    return { policy: 'always-admit' };
+    return { policy: admissionPolicies.nameOf('isUsual') };
   }
-  const policy = named ?? bundle.admission ?? 'always-admit';
+  const policy = named ?? bundle.admission ?? admissionPolicies.nameOf('isUsual');
   const budgets = bundle.tenantBudgets === undefined ? {} : { tenantBudgets: bundle.tenantBudgets };
   if (policy === 'token-bucket') {
     const capacity = get(deployment, 'control.tokenBucket.capacity') ?? bundle.bucketCapacity;
@@ -142,9 +143,13 @@ function admissionOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
 }
 
 function routingOf(deployment: Deployment, bundle: PolicyFile): PolicyChoice {
-  const policy = get(deployment, 'control.routing.policy') ?? bundle.routing ?? 'round-robin';
+  const policy =
+    get(deployment, 'control.routing.policy') ?? bundle.routing ?? routingPolicies.nameOf('isUsual');
   const scorers = get(deployment, 'control.routing.scorers') ?? bundle.scorers;
-  return drawingTies({ policy, ...(scorers === undefined || policy !== 'weighted' ? {} : { scorers }) });
+  return drawingTies({
+    policy,
+    ...(scorers === undefined || policy !== routingPolicies.nameOf('isOfScorers') ? {} : { scorers }),
+  });
 }
 
 /**
@@ -164,7 +169,14 @@ function poolRouting(
   path: 'handoff.prefillScorers' | 'handoff.decodeScorers',
 ): Partial<Pick<ControlConfig, 'prefillRouting' | 'decodeRouting'>> {
   const scorers = get(deployment, path);
-  return scorers === undefined ? {} : { [field]: drawingTies({ policy: 'weighted', scorers }) };
+  if (scorers === undefined) return {};
+  const choice = drawingTies({ policy: routingPolicies.nameOf('isOfScorers'), scorers });
+  // the registry names its fields as those of any routing
+  const pathOf = (field: string): readonly [Path, string] | undefined => {
+    const [, entry] = /^routing\.scorers\.(.*)$/.exec(field) ?? [];
+    return entry === undefined ? undefined : [path, entry];
+  };
+  return { [field]: saidOfSettings(deployment, pathOf, () => routingPolicies.resolve(choice)) };
 }
 
 function deciderOf(deployment: Deployment): PolicyChoice {

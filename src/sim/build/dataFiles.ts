@@ -15,7 +15,9 @@ import {
   parseGemmTable,
   parsePrefillTable,
 } from '../latency/fit/kernelFit.ts';
-import type { LatencyBackend } from '../latency/latencyNames.ts';
+import type { HostPart, KernelCoefficients } from '../latency/kernels.ts';
+import { parseCardTables } from '../latency/kernelTables.ts';
+import { type LatencyBackend, latencyFacts } from '../latency/latencyNames.ts';
 import {
   type Hardware,
   type ModelConfig,
@@ -87,7 +89,10 @@ export function loadModel(asked: string, assumePlainAttention: boolean = false):
       .replace(/[/\\]config\.json$/, '')
       .replace(/\.json$/, '')
       .replace(/^.*[/\\]/, '');
-    return parseModelConfig(readText(asked), asked, name, assumePlainAttention);
+    const side = path.join(path.dirname(asked), 'hf_quant_config.json');
+    const isFolder = path.basename(asked) === 'config.json';
+    const said = isFolder && exists(side) ? { text: readText(side), file: side } : undefined;
+    return parseModelConfig(readText(asked), asked, name, assumePlainAttention, said);
   }
   if (isPath(asked)) {
     const remedy = `Give the path of its config.json, such as ${path.join(asked, 'config.json')}.`;
@@ -147,15 +152,55 @@ export function loadHardware(asked: string): Hardware {
 }
 
 function shippedCoefficients(backend: LatencyBackend, hardware: Hardware): string {
-  return backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+  const { perGpu } = latencyFacts[backend];
+  return perGpu === true ? `${backend}-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
 }
 
-/** Whether coefficients that were fitted on this GPU are shipped. */
-function isCalibrated(hardware: Hardware): boolean {
-  return exists(latencyDataFile(shippedCoefficients('calibrated', hardware)));
+function kernelFile(hardware: Hardware): string {
+  return `kernels/${hardware.name.toLowerCase()}.json.gz`;
 }
 
-/** Coefficients of a backend as shipped, or from a file. For `calibrated` those of the GPU. */
+/** Whether times of this GPU's kernels are shipped. */
+function hasKernelTables(hardware: Hardware): boolean {
+  return exists(new URL(kernelFile(hardware), data));
+}
+
+/** The measured kernels of a GPU, with what vLLM adds on the host. @throws TKV_CONFIG for a GPU without tables */
+function loadKernels(hardware: Hardware): KernelCoefficients {
+  if (!hasKernelTables(hardware)) {
+    throw namedError('TKV_CONFIG', { field: 'latencyModel' }, (name) => {
+      const others = namesInFolder(new URL('kernels/', data)).flatMap(
+        (file) => /^(.*)\.json\.gz$/.exec(file)?.[1] ?? [],
+      );
+      return (
+        `there are no tables of kernels for ${hardware.name}; there are of ${others.join(', ').toUpperCase()}. ` +
+        `Choose another ${name('latencyModel')}, such as calibrated.`
+      );
+    });
+  }
+  return { tables: readShipped(kernelFile(hardware), parseCardTables), host: loadHostPart('vllm') };
+}
+
+/** The time that an engine adds on the host. */
+function loadHostPart(engine: string): HostPart {
+  return readShipped(`latency/host.json`, (text, file) => {
+    const part = readYaml(text, file).section('engines')?.section(engine);
+    if (part === undefined)
+      throw configError('engine', `is ${engine}, and ${file} has no such engine`, 'Use vllm.');
+    const time = (key: string): number => part.number(key, { min: 0, max: 1e6 }, 0);
+    return {
+      engine,
+      requestUs: time('requestUs'),
+      promptTokenUs: time('promptTokenUs'),
+      stepUs: time('stepUs'),
+      stepRequestUs: time('stepRequestUs'),
+      layerUs: time('layerUs'),
+      eagerLayerUs: time('eagerLayerUs'),
+    };
+  });
+}
+
+/** Coefficients of a backend as shipped, for the GPU where they are of one, or from a file. */
 export function loadCoefficients(
   backend: LatencyBackend,
   hardware: Hardware,
@@ -168,10 +213,13 @@ export function loadCoefficients(
       path: name,
     });
   };
+  if (backend === 'kernels' && file === undefined) {
+    return { backend, gpu: hardware.name, values: loadKernels(hardware) };
+  }
   if (file !== undefined) return checked(parseCoefficients(readText(file), file), file);
   const shippedName = shippedCoefficients(backend, hardware);
   if (!exists(latencyDataFile(shippedName))) {
-    const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
+    const what = latencyFacts[backend].perGpu === true ? `${backend} on ${hardware.name}` : backend;
     throw namedError('TKV_CONFIG', { field: 'coefficients' }, (name) => {
       const remedy = `Give a file of tierkv latency fit as ${name('coefficients')}, or choose another ${name('latencyModel')}.`;
       return `there are no coefficients for ${what}. ${remedy}`;
@@ -196,7 +244,8 @@ export function chooseCoefficients(
   hardware: Hardware,
   file: string | undefined,
 ): ChosenCoefficients {
-  const standsIn = backend === 'calibrated' && file === undefined && !isCalibrated(hardware);
+  const isMeasured = exists(latencyDataFile(shippedCoefficients(backend, hardware)));
+  const standsIn = latencyFacts[backend].perGpu === true && file === undefined && !isMeasured;
   const measuredOn = standsIn ? loadHardware('H100') : hardware;
   return { coefficients: loadCoefficients(backend, measuredOn, file), standsIn };
 }

@@ -23,7 +23,7 @@ import type { SpecNode } from '../description/fields.ts';
 import { keysOf } from '../description/knobs.ts';
 import { fromKey, fromMapping } from '../description/readers.ts';
 import { readWorkloadSpec } from '../description/readWorkload.ts';
-import { type Deployment, isGiven, nothingSaid, withValue } from '../description/settings.ts';
+import { type Deployment, get, isGiven, nothingSaid, withValue } from '../description/settings.ts';
 import type { WorkloadSpec } from '../description/workloadSpec.ts';
 import { readLinks } from '../latency/capacity.ts';
 import { sizedTierNames } from '../links/machineTiers.ts';
@@ -83,9 +83,13 @@ export function readControl(root: SpecNode): DeployedControl {
     const section = node?.section(stage);
     if (section !== undefined) sections.set(stage, section);
   }
+  const gatewayNode = sections.get('gateway');
   const choices: Record<string, PolicyChoice> = {};
   for (const [stage, section] of sections) {
-    const choice = readPolicy(section, stage === 'gateway' ? ['tick_us', 'ttl_us'] : []);
+    const choice = readPolicy(
+      section,
+      stage === 'gateway' ? keysOf('control.gateway').map(([key]) => key) : [],
+    );
     choices[camel(stage)] = (stageOf[stage] ?? stage) === 'routing' ? drawingTies(choice) : choice;
   }
   const config: Partial<ControlConfig> = {
@@ -103,29 +107,30 @@ export function readControl(root: SpecNode): DeployedControl {
     },
     () => checkControl(config),
   );
-  const gatewayNode = sections.get('gateway');
+  const said = fromMapping(node, 'control', nothingSaid);
+  const queue = fromMapping(gatewayNode, 'control.gateway', nothingSaid);
   const gateway =
     gatewayNode === undefined
       ? null
-      : {
-          tickUs: gatewayNode.integer('tick_us', { min: 1, max: 1e12 }, 1000),
-          ttlUs: gatewayNode.integer('ttl_us', time, 0),
-        };
-  const admissionLatencyUs = node?.integer('admission_latency_us', time, 0) ?? 0;
-  const routingLatencyUs = node?.integer('routing_latency_us', time, 0) ?? 0;
+      : { tickUs: get(queue, 'gateway.tickUs'), ttlUs: get(queue, 'gateway.ttlUs') };
   node?.close();
-  return { control, gateway, admissionLatencyUs, routingLatencyUs };
+  return {
+    control,
+    gateway,
+    admissionLatencyUs: get(said, 'control.admissionLatencyUs'),
+    routingLatencyUs: get(said, 'control.routingLatencyUs'),
+  };
 }
 
 function readSignals(node: SpecNode | undefined): ControlConfig['signals'] {
   const known = defaultControl.signals;
   if (node === undefined) return known;
-  const signals = {
-    snapshotIntervalUs: node.integer('snapshot_interval_us', time, known.snapshotIntervalUs),
-    cacheSignalUs: node.integer('cache_signal_us', time, known.cacheSignalUs),
-  };
+  const { values } = fromMapping(node, 'control.signals', nothingSaid);
   node.close();
-  return signals;
+  return {
+    snapshotIntervalUs: values['control.snapshotUs'] ?? known.snapshotIntervalUs,
+    cacheSignalUs: values['control.cacheSignalUs'] ?? known.cacheSignalUs,
+  };
 }
 
 function readShadow(node: SpecNode | undefined): ControlConfig['shadow'] {

@@ -29,7 +29,7 @@ import type { AdapterConfig } from '../instance/adapterSlots.ts';
 import type { EngineConfig, LoadTiming } from '../instance/engine.ts';
 import type { InstanceLimits } from '../instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../latency/capacity.ts';
-import type { Coefficients } from '../latency/coefficients.ts';
+import { type Coefficients, coefficientLists } from '../latency/coefficients.ts';
 import {
   adapterBytesOf,
   engineMemory,
@@ -41,8 +41,11 @@ import { type LatencyModel, sumBatch } from '../latency/latencyModel.ts';
 import {
   type LatencyBackend,
   latencyBackends,
+  latencyFacts,
+  latencyModelsThat,
   type MoeCommBackend,
   moeCommBackends,
+  usualLatency,
 } from '../latency/latencyNames.ts';
 import { type LatencySetup, newLatencyModel } from '../latency/makeModel.ts';
 import {
@@ -51,6 +54,7 @@ import {
   type ModelConfig,
   parseUpstreamHardware,
 } from '../latency/modelConfig.ts';
+import { loadedFormats, quantised } from '../latency/quantisation.ts';
 import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../links/sharedServer.ts';
 import {
@@ -100,6 +104,7 @@ const engineFields: Readonly<Record<string, Path>> = {
   topBlocks: 'engine.kvBlocks',
   ...Object.fromEntries(sizedTierNames.map((name) => [`${name}.blocks`, `tiers.${name}` as const])),
   maxBatchedTokens: 'engine.maxBatchedTokens',
+  quantization: 'engine.quantization',
   maxSequences: 'engine.maxSequences',
   longPrefillTokens: 'engine.longPrefillTokens',
 };
@@ -514,13 +519,15 @@ function refuseIdleParallelism(
   backend: LatencyBackend,
   comm: string | undefined,
 ): void {
-  if (dp > 1 && backend !== 'trained-physics' && backend !== 'calibrated') {
+  const facts = latencyFacts[backend];
+  if (dp > 1 && facts.dividesRanks !== true) {
     const problem = `is ${dp}, and the latency model ${backend} has no part for it`;
-    throw fault(deployment, 'dp', problem, 'Use trained-physics or calibrated, or leave it out.');
+    const models = latencyModelsThat('dividesRanks').join(' or ');
+    throw fault(deployment, 'dp', problem, `Use ${models}, or leave it out.`);
   }
   if (comm === undefined) return;
-  if (backend !== 'trained-physics' || model.experts === 0) {
-    const problem = `is ${comm}, which is for experts under trained-physics`;
+  if (facts.sendsExperts !== true || model.experts === 0) {
+    const problem = `is ${comm}, which is for experts under ${latencyModelsThat('sendsExperts').join(' or ')}`;
     throw fault(deployment, 'latency.moeCommBackend', problem, 'Leave it out, or choose such a model.');
   }
 }
@@ -534,14 +541,20 @@ function loadModelOf(deployment: Deployment): ModelConfig {
     const problem = `is about keys of a config.json that are not known, and ${loadModel(file).name} has none`;
     throw fault(deployment, 'engine.assumePlainAttention', problem, 'Leave it out.');
   }
-  const element = get(deployment, 'engine.kvCacheDtype') === 'fp8' ? { kvElementBytes: 1 } : {};
+  const dtype = get(deployment, 'engine.kvCacheDtype');
+  const bytes = { auto: undefined, fp8: 1, bfloat16: model.activationBytes }[dtype];
+  const element = bytes === undefined ? {} : { kvElementBytes: bytes };
   const keepsWhole = get(deployment, 'engine.disableHybridKvCacheManager') === true;
   if (keepsWhole && (model.hybrid?.windowLayers ?? 0) === 0) {
     const problem = `is about layers of a sliding window beside others, and ${model.name} has none`;
     throw fault(deployment, 'engine.disableHybridKvCacheManager', problem, 'Leave it out.');
   }
   const hybrid = model.hybrid === undefined || !keepsWhole ? {} : { hybrid: { ...model.hybrid, keepsWhole } };
-  return { ...model, ...element, ...hybrid };
+  const format = get(deployment, 'engine.quantization');
+  const whole = { ...model, ...element, ...hybrid };
+  return format === undefined
+    ? whole
+    : quantised(whole, chosen(deployment, 'engine.quantization', format, loadedFormats));
 }
 
 function hardwareOf(deployment: Deployment, fallback: string): Hardware {
@@ -566,14 +579,15 @@ function coefficientsOf(deployment: Deployment, hardware: Hardware): ChosenCoeff
   const alpha = get(deployment, 'latency.alpha');
   const beta = get(deployment, 'latency.beta');
   if (alpha !== undefined || beta !== undefined) {
-    if (alpha === undefined || beta === undefined || (backend ?? 'trained-physics') !== 'trained-physics') {
+    const [model] = latencyModelsThat('takesLists');
+    if (alpha === undefined || beta === undefined || (backend ?? model) !== model) {
       const [ofBeta, ofModel] = (['latency.beta', 'latency.model'] as const).map((each) =>
         nameOf(deployment, each),
       );
-      const problem = `and ${ofBeta} go together, with ${ofModel} trained-physics`;
+      const problem = `and ${ofBeta} go together, with ${ofModel} ${model}`;
       throw fault(deployment, 'latency.alpha', problem, `Give both, or neither.`);
     }
-    return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
+    return { coefficients: coefficientLists(alpha, beta), standsIn: false };
   }
-  return chooseCoefficients(backend ?? 'calibrated', hardware, get(deployment, 'latency.coefficients'));
+  return chooseCoefficients(backend ?? usualLatency, hardware, get(deployment, 'latency.coefficients'));
 }

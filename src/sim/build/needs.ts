@@ -57,6 +57,9 @@ interface Need {
   readonly remedy: (name: Name) => string;
 }
 
+/** The policy that scorers make. */
+const scored = routingPolicies.nameOf('isOfScorers');
+
 const hasRoles = ({ pools }: DeploymentRun): boolean => pools.some(({ role }) => role !== 'monolithic');
 const gatewayOf = ({ control }: DeploymentRun): Readonly<Record<string, unknown>> => control.gateway ?? {};
 const detectorOf = ({ control }: DeploymentRun): unknown => control.gateway?.detector ?? 'never';
@@ -147,10 +150,10 @@ export const needs: Readonly<Record<NeedName, Need>> = {
     lacks: () => 'is of the admission policy token-bucket',
     remedy: (name) => orNot(`Add ${name('control.admission.policy')} token-bucket`),
   },
-  weighted: {
-    acts: ({ control }) => control.routing.policy === 'weighted',
-    lacks: () => 'is of the routing policy weighted',
-    remedy: (name) => orNot(`Add ${name('control.routing.policy')} weighted`),
+  scorers: {
+    acts: ({ control }) => control.routing.policy === scored,
+    lacks: () => `is of the routing policy ${scored}`,
+    remedy: (name) => orNot(`Add ${name('control.routing.policy')} ${scored}`),
   },
   readsReports: {
     acts: readsReports,
@@ -339,8 +342,8 @@ function refuseIdleKeys({
     [
       'routing.scorers',
       policyFile.scorers,
-      control.routing.policy === 'weighted',
-      'the routing policy weighted',
+      control.routing.policy === scored,
+      `the routing policy ${scored}`,
     ],
   ];
   for (const [key, value, acts, of] of keys) {

@@ -12,8 +12,16 @@ import type { ControlConfig } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
 import type { PoolConfig } from '../description/deployment.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
-import { fromKey } from '../description/readers.ts';
-import { type Deployment, fault, get, nameOf, overlaid, withValue } from '../description/settings.ts';
+import { fromKey, fromMapping } from '../description/readers.ts';
+import {
+  type Deployment,
+  fault,
+  get,
+  nameOf,
+  nothingSaid,
+  overlaid,
+  withValue,
+} from '../description/settings.ts';
 import type { PlannedScaling } from './built.ts';
 import { controlSetup, type PolicyFile, planScaling } from './controlSettings.ts';
 import {
@@ -112,7 +120,6 @@ function planSettings(deployment: Deployment): SimulationPlan {
   const workload = planWorkload(deployment);
   const replicas = pools.reduce((sum, pool) => sum + pool.replicas, 0);
   const scaling = planScaling(deployment, bundle, hardware, engine, limits, replicas);
-  const granularity = get(deployment, 'handoff.granularity');
   return {
     source: 'settings',
     pools,
@@ -122,10 +129,7 @@ function planSettings(deployment: Deployment): SimulationPlan {
     routingLatencyUs: get(deployment, 'control.routingLatencyUs'),
     handoff: {
       baseLatencyUs: 1000 * get(deployment, 'handoff.baseLatencyMs'),
-      bandwidthBytesPerS: 1e9 * get(deployment, 'handoff.bandwidthGbPerS'),
-      granularity: chosen(deployment, 'handoff.granularity', granularity, handoffGranularities),
-      pipelined: get(deployment, 'handoff.pipelined') === true,
-      missingOnly: get(deployment, 'handoff.missingOnly') === true,
+      ...handoffOf(deployment),
     },
     scaling: scaling === undefined ? [] : [scaling],
     workload,
@@ -205,14 +209,22 @@ function readRun(root: SpecNode, known: Deployment): Deployment {
   return run;
 }
 
+/** Parts of a hand-off that options and files say alike; the latency is in ms in the one and in µs in the other. */
+function handoffOf(deployment: Deployment): Omit<HandoffConfig, 'baseLatencyUs'> {
+  const granularity = get(deployment, 'handoff.granularity');
+  return {
+    bandwidthBytesPerS: 1e9 * get(deployment, 'handoff.bandwidthGbPerS'),
+    granularity: chosen(deployment, 'handoff.granularity', granularity, handoffGranularities),
+    pipelined: get(deployment, 'handoff.pipelined') === true,
+    missingOnly: get(deployment, 'handoff.missingOnly') === true,
+  };
+}
+
 function readHandoff(root: SpecNode): HandoffConfig {
   const node = root.section('handoff');
   const handoff = {
     baseLatencyUs: node?.number('base_latency_us', { min: 0, max: 1e12 }, 50) ?? 50,
-    bandwidthBytesPerS: 1e9 * (node?.number('bandwidth_gb_per_s', { above: 0, max: 1e9 }, 25) ?? 25),
-    granularity: node?.choice('granularity', handoffGranularities, 'request') ?? 'request',
-    pipelined: node?.flag('pipelined') ?? false,
-    missingOnly: node?.flag('missing_only') ?? false,
+    ...handoffOf(fromMapping(node, 'handoff', nothingSaid)),
   };
   if (node !== undefined && handoff.pipelined && handoff.granularity === 'request') {
     const problem = 'has nothing to send before the prompt is done with granularity request';

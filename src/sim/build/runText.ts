@@ -78,22 +78,36 @@ function workloadLine({ opened, deployment }: BuiltSimulation): string {
 /** A line about the model of time: the source of its coefficients, and whether the hardware bounds it. */
 export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: EngineHardware): string {
   const least = floor ? 'no step shorter than the hardware needs' : 'WITHOUT the physical floor';
-  if (coefficients.backend !== 'calibrated') return `steps: ${latency.backend}, ${least}`;
+  if (coefficients.backend === 'kernels') {
+    const { source } = coefficients.values.tables;
+    const { borrowed = [] } = latency;
+    const stand = borrowed.length === 0 ? '' : `. Not measured, and what stands in: ${borrowed.join('; ')}`;
+    return `steps: kernels measured on ${coefficients.gpu} (${source}), ${least}${stand}`;
+  }
+  if (!('gpu' in coefficients)) return `steps: ${latency.backend}, ${least}`;
   const why = standsIn
     ? `, since nothing measured on ${hardware.name} is shipped: its own peaks, memory and links at the shares of ` +
       `${coefficients.gpu}. Calibrate by tierkv latency fit`
     : '';
-  return `steps: calibrated on ${coefficients.gpu}, ${least}${why}`;
+  return `steps: ${coefficients.backend} on ${coefficients.gpu}, ${least}${why}`;
 }
 
-/** Effects that no model of time here has. */
-const leftOut =
-  'left out: time before the engine (network, HTTP, tokenising) and after it, failures, and other load on the machines';
+/** Effects that no model of time here has; time before the engine is in some. */
+const leftOut = (machines: readonly EngineHardware[]): string => {
+  const isHostIn = machines.every(({ coefficients }) => coefficients.backend === 'kernels');
+  const before = isHostIn ? 'the network' : 'time before the engine (network, HTTP, tokenising)';
+  return `left out: ${before} and ${isHostIn ? 'time ' : ''}after ${isHostIn ? 'the engine' : 'it'}, failures, and other load on the machines`;
+};
 
 /** First lines of the text: what was simulated. */
 export function headText(built: BuiltSimulation): string {
   const machines = built.pools?.map(({ machine }) => machine) ?? [built.machine];
-  const lines = [...poolLines(built), workloadLine(built), ...new Set(machines.map(stepsLine)), leftOut];
+  const lines = [
+    ...poolLines(built),
+    workloadLine(built),
+    ...new Set(machines.map(stepsLine)),
+    leftOut(machines),
+  ];
   return `${lines.map(printable).join('\n')}\n`;
 }
 

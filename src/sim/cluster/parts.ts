@@ -150,7 +150,7 @@ export interface StepSpan {
   readonly thrashedFor: readonly BlockKeys[];
 }
 
-/** Told what happens in a simulation: arrivals, decisions, steps, ends. */
+/** An object of the caller that is told what happens in a simulation: arrivals, decisions, steps, ends. */
 export interface SimulationObserver {
   step?(record: StepSpan): void;
   arrived?(request: SimRequest, nowUs: number): void;

@@ -50,7 +50,7 @@ import {
 import { ScalingLoop, ScalingLoops, type ScalingSetup } from './scaling.ts';
 import { restoreCluster, SimulationSnapshot, type SnapshotData, takeCluster } from './snapshot.ts';
 
-/** Settings of a fork. */
+/** Options of a fork of a simulation: its observer, and decisions that are forced. */
 export interface ForkOptions {
   readonly observer?: SimulationObserver;
   /** Default: none. */

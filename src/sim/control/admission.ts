@@ -414,6 +414,7 @@ function budgeted(entry: PolicyEntry<AdmissionPolicy>): PolicyEntry<AdmissionPol
 export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<AdmissionPolicy>('admission', [
   budgeted({
     name: 'always-admit',
+    isUsual: true,
     readsKeys: false,
     readsReports: false,
     about: 'all requests',

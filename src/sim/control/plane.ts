@@ -72,9 +72,9 @@ const choice = <Choice extends object>(): ValueKind<Choice> => is.fields({ polic
 /** The defaults are upstream's; ties go to the lowest instance. */
 const controlTable = optionTable(
   {
-    admission: is.optional(choice(), { policy: 'always-admit' }),
+    admission: is.optional(choice(), { policy: admissionPolicies.nameOf('isUsual') }),
     priority: is.optional(choice(), { policy: 'slo-class' }),
-    routing: is.optional(choice(), { policy: 'round-robin' }),
+    routing: is.optional(choice(), { policy: routingPolicies.nameOf('isUsual') }),
     prefillRouting: is.optional(choice()),
     decodeRouting: is.optional(choice()),
     decider: is.optional(choice(), { policy: 'never' }),

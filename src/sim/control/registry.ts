@@ -3,7 +3,7 @@
  * its parameters, and what it reads. Names of policies stand in their own file and nowhere else.
  */
 
-import { configError, invariant, unknownName } from '../../runtime/errors.ts';
+import { invariant, unknownName } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import type { ParameterValue, PolicyChoice, PolicyWorld } from './policy.ts';
@@ -49,43 +49,49 @@ function limitsOf(rule: NumberRule): string {
   return parts.length === 0 ? kind : `${kind} ${parts.join(' and ')}`;
 }
 
-function checkNumber(field: string, value: unknown, rule: NumberRule): number {
-  const fits =
-    typeof value === 'number' &&
-    Number.isFinite(value) &&
-    (rule.integer !== true || Number.isSafeInteger(value)) &&
-    value >= (rule.min ?? -Infinity) &&
-    value > (rule.above ?? -Infinity) &&
-    value <= (rule.max ?? Infinity);
-  if (fits) return value;
-  throw configError(field, `is ${JSON.stringify(value)}`, `Give it ${limitsOf(rule)}.`);
-}
+const numberKind = (rule: NumberRule): is.ValueKind<number> =>
+  is.that(limitsOf(rule), (value) => {
+    const isNumber = rule.integer === true ? Number.isSafeInteger(value) : Number.isFinite(value);
+    const number = value as number;
+    return (
+      isNumber &&
+      number >= (rule.min ?? -Infinity) &&
+      number > (rule.above ?? -Infinity) &&
+      number <= (rule.max ?? Infinity)
+    );
+  });
 
-function checkValue(field: string, value: unknown, rule: ParameterRule): ParameterValue {
+function kindOf(rule: ParameterRule): is.ValueKind<ParameterValue> {
   switch (rule.kind) {
     case 'number':
-      return checkNumber(field, value, rule);
+      return numberKind(rule);
     case 'flag':
-      if (typeof value === 'boolean') return value;
-      throw configError(field, `is ${JSON.stringify(value)}`, 'Set it to true or false.');
+      return is.flag();
     case 'choice':
-      if (typeof value === 'string' && rule.names.includes(value)) return value;
-      throw unknownName(field, String(value), rule.names);
-    case 'numbers': {
-      if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-        throw configError(field, `is ${JSON.stringify(value)}`, 'Give it a number for each name.');
-      }
-      // classes and tenants are named by users, who may call one `__proto__`
-      return Object.fromEntries(
-        Object.entries(value).map(([name, each]) => {
-          if (rule.names !== undefined && !rule.names.includes(name)) {
-            throw unknownName(`${field}.${name}`, name, rule.names);
-          }
-          return [name, checkNumber(`${field}.${name}`, each, rule.each)];
-        }),
-      );
-    }
+      return choiceKind(rule.names);
+    case 'numbers':
+      return numbersKind(numberKind(rule.each), rule.names);
   }
+}
+
+const choiceKind = (names: readonly string[]): is.ValueKind<string> => ({
+  read(value, field) {
+    if (names.includes(value as string)) return value as string;
+    throw unknownName(field, String(value), names);
+  },
+});
+
+/** Classes and tenants are named by users, who may call one `__proto__`. @param names left out: any */
+function numbersKind(each: is.ValueKind<number>, names?: readonly string[]): is.ValueKind<ParameterValue> {
+  const numbers = is.byName(each);
+  return {
+    read(value, field, code) {
+      const read = Object.entries(numbers.read(value, field, code));
+      const other = names === undefined ? undefined : read.find(([name]) => !names.includes(name))?.[0];
+      if (other !== undefined) throw unknownName(`${field}.${other}`, other, names ?? []);
+      return Object.fromEntries(read);
+    },
+  };
 }
 
 /**
@@ -107,7 +113,9 @@ function checkParameters(
   for (const name of names) {
     const value = given[name];
     values[name] =
-      value === undefined ? rules[name].default : checkValue(`${stage}.${name}`, value, rules[name]);
+      value === undefined
+        ? rules[name].default
+        : kindOf(rules[name]).read(value, `${stage}.${name}`, 'TKV_CONFIG');
   }
   return values;
 }
@@ -151,6 +159,10 @@ export interface PolicyEntry<P, World = PolicyWorld> {
   readonly readsKeys: Declared;
   /** Whether it goes by what instances report, which is as old as the last report. */
   readonly readsReports: Declared;
+  /** It is the policy where none is named. */
+  readonly isUsual?: true;
+  /** It is the one that a deployment's scorers make. */
+  readonly isOfScorers?: true;
   make(parameters: PolicyParameters, world: World): P;
 }
 
@@ -174,6 +186,13 @@ export class Registry<P, World = PolicyWorld, Entry extends PolicyEntry<P, World
     const entry = this.#entries.get(name);
     if (entry === undefined) throw unknownName(`${this.stage}.policy`, name, this.names);
     return entry;
+  }
+
+  /** The one policy of the stage that declares the fact. */
+  nameOf(fact: 'isUsual' | 'isOfScorers'): string {
+    const found = [...this.#entries.values()].filter((entry) => entry[fact] === true);
+    invariant(found.length === 1, () => `${found.length} ${this.stage} policies declare ${fact}`);
+    return found[0].name;
   }
 
   /** Its parameters with their rules, and a line about it: what users are shown. */

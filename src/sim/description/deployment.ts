@@ -30,7 +30,7 @@ import { PromptKeys } from '../instance/simRequest.ts';
 import type { LatencyModel } from '../latency/latencyModel.ts';
 import type { Timeline } from '../links/modeledDriver.ts';
 
-/** Instances that are made alike. */
+/** A pool of a fleet: how many instances it has, and the engine, latency model and limits that they share. */
 export interface PoolConfig {
   readonly configId: string;
   readonly role: Role;

@@ -209,6 +209,17 @@ export class SpecNode {
     return items.flatMap((item) => (isScalar(item) && typeof item.value === 'string' ? [item.value] : []));
   }
 
+  /** The whole numbers in the list under `key`; none where something else stands there. */
+  integers(key: string): number[] {
+    this.#asked.add(key);
+    const value = this.#value(key);
+    const items = isSeq(value) ? value.items : [];
+    return items.flatMap((item) => {
+      const number = isScalar(item) ? Number(item.value) : Number.NaN;
+      return Number.isSafeInteger(number) ? [number] : [];
+    });
+  }
+
   /** The mappings of the list under `key`. */
   list(key: string): SpecNode[] {
     this.#asked.add(key);

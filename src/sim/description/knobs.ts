@@ -27,6 +27,8 @@ export interface Knob extends SettingKind {
   readonly alias?: string;
   /** The mapping of a deployment file in which it stands, under its option's name with underscores. */
   readonly in?: FileMapping;
+  /** The key there, where it is another one. */
+  readonly key?: string;
   /** Whether it shapes a preset, and so changes nothing of another workload. */
   readonly shapesPreset?: true;
   /** Whether the value of the whole section is this field's: `prompt: 7` is `prompt: { mean: 7 }`. */
@@ -40,7 +42,14 @@ export interface Knob extends SettingKind {
 }
 
 /** A mapping of a deployment file whose keys are settings. */
-export type FileMapping = 'model' | 'engine' | 'workload';
+export type FileMapping =
+  | 'model'
+  | 'engine'
+  | 'workload'
+  | 'control'
+  | 'control.signals'
+  | 'control.gateway'
+  | 'handoff';
 
 interface SizedTierKnob<Kind extends string> {
   readonly flags: string;
@@ -193,9 +202,9 @@ export function keysOf(mapping: FileMapping): readonly (readonly [key: string, p
   return paths
     .filter((path) => knobs[path].in === mapping)
     .flatMap((path) => {
-      const { alias } = knobs[path];
+      const { alias, key } = knobs[path];
       const flags = [flagOf(path), ...(alias === undefined ? [] : [alias])];
-      return flags.map((flag) => [keyOf(flag), path] as const);
+      return (key === undefined ? flags.map(keyOf) : [key]).map((each) => [each, path] as const);
     });
 }
 

@@ -188,12 +188,13 @@ export class Calibrated implements LatencyModel {
   }
 
   #communicationUs(batch: BatchSums): number {
-    const { tp, dp, layers, denseLayers, moeLayers, hiddenSize, activationBytes, expertGpus } = this.#shape;
+    const { tp, dp, mixingLayers, denseLayers, moeLayers, hiddenSize, activationBytes, expertGpus } =
+      this.#shape;
     if (tp * dp === 1) return 0;
     const message = (batch.tokens / dp) * hiddenSize * activationBytes;
     const direct = (tp - 1) * message;
     const ring = ((2 * (tp - 1)) / tp) * message + this.#coefficients.engine.ringSetupBytes;
-    const reductions = layers + denseLayers + (dp === 1 ? moeLayers : 0);
+    const reductions = mixingLayers + denseLayers + (dp === 1 ? moeLayers : 0);
     const { expertImbalance } = this.#shape;
     const exchanged =
       dp > 1 ? expertImbalance * moeLayers * ((2 * (expertGpus - 1)) / expertGpus) * message : 0;

@@ -10,6 +10,7 @@ import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfiles } from '../links/modeledDriver.ts';
 import type { CalibratedCoefficients } from './calibrated.ts';
 import { readLinks } from './capacity.ts';
+import type { KernelCoefficients } from './kernels.ts';
 import { type LinearCoefficients, linearTerms } from './linear.ts';
 import type { GemmEfficiency } from './physics.ts';
 import type { TrainedPhysicsCoefficients } from './trainedPhysics.ts';
@@ -25,6 +26,7 @@ export type Coefficients =
       /** Transfers between tiers, where the fit was given a link profile. */
       readonly links?: LinkProfiles;
     }
+  | { readonly backend: 'kernels'; readonly gpu: string; readonly values: KernelCoefficients }
   | { readonly backend: 'trained-physics'; readonly values: TrainedPhysicsCoefficients }
   | { readonly backend: 'roofline'; readonly values: { readonly alpha: readonly number[] } }
   | { readonly backend: 'linear'; readonly values: LinearCoefficients }
@@ -121,6 +123,11 @@ function calibratedOf(root: SpecNode): CalibratedCoefficients {
 
 /** The backends that a file may hold coefficients of. */
 const latencyBackendNames = ['calibrated', 'trained-physics', 'roofline', 'linear', 'blackbox'] as const;
+
+/** Coefficients as upstream's options give them: of the model of time that takes such lists. */
+export function coefficientLists(alpha: readonly number[], beta: readonly number[]): Coefficients {
+  return { backend: 'trained-physics', values: { alpha, beta } };
+}
 
 const alphaNames = ['alpha0', 'alpha1', 'alpha2'] as const;
 /** Upstream's order of the trained-physics coefficients. */

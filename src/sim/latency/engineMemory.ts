@@ -15,6 +15,7 @@ import { kvLayout } from './kvLayout.ts';
 import {
   type Hardware,
   kvElementBytesOf,
+  kvElements,
   layerSplit,
   localKvHeads,
   type ModelConfig,
@@ -102,7 +103,8 @@ function attentionElements(model: ModelConfig, tp: number): number {
     return latent + (d * model.heads * headDim * 2 + model.kvLoraRank * model.heads * headDim * 2) / tp;
   }
   const queries = (model.heads * headDim) / tp;
-  return d * (2 * queries + 2 * localKvHeads(model, tp) * headDim);
+  const values = (model.heads * (model.valueDim ?? headDim)) / tp;
+  return d * (queries + values + kvElements(model, tp));
 }
 
 /** Elements of one of the three matrices of an expert on one GPU of `tp`, with what its kernels pad. */
@@ -126,9 +128,9 @@ function absorbedBytes(model: ModelConfig, tp: number): number {
 export function localWeightBytes(model: ModelConfig, tp: number, dp: number): number {
   const d = model.hiddenSize;
   const { moe, dense } = layerSplit(model, true);
-  const { linearLayers = 0, linearInputs = 0, linearOutputs = 0 } = model.hybrid ?? {};
+  const { linearLayers = 0, linearInputs = 0, linearOutputs = 0, idleLayers = 0 } = model.hybrid ?? {};
   const matrices =
-    (model.layers - linearLayers) * attentionElements(model, tp) +
+    (model.layers - linearLayers - idleLayers) * attentionElements(model, tp) +
     (linearLayers * d * (linearInputs + linearOutputs)) / tp;
   const denseFfn = (dense * 3 * d * (model.denseFfnSize || model.ffnSize)) / tp;
   const experts = (moe * 3 * model.experts * expertElements(model, tp)) / dp;
@@ -154,23 +156,34 @@ export function adapterBytesOf(model: ModelConfig, rank: number, tp: number): nu
   const queries = (model.heads * trueHeadDim(model)) / tp;
   const keys = localKvHeads(model, tp) * trueHeadDim(model);
   const { dense } = layerSplit(model, true);
-  const { linearLayers = 0 } = model.hybrid ?? {};
+  const { linearLayers = 0, idleLayers = 0 } = model.hybrid ?? {};
   const attention = 3 * d + queries + 2 * keys + queries + d;
   const width = (model.denseFfnSize || model.ffnSize) / tp;
   const feedForward = 2 * (d + width) + width + d;
-  return rank * ((model.layers - linearLayers) * attention + dense * feedForward) * model.activationBytes;
+  return (
+    rank *
+    ((model.layers - linearLayers - idleLayers) * attention + dense * feedForward) *
+    model.activationBytes
+  );
 }
 
-/** Bytes of one token's KV in one layer, on one GPU. */
+/**
+ * Bytes of one token's KV in one layer of full attention, on one GPU. A latent of 8 bits that sparse attention reads has a scale of 32
+ * bits for 128 elements, and its rotated part in 16 bits (`fp8_ds_mla` of vLLM: 656 bytes of 512 and 64 elements).
+ */
 export function layerKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
-  if (model.kvLoraRank > 0) return (model.kvLoraRank + model.qkRopeHeadDim) * elementBytes;
-  return 2 * localKvHeads(model, tp) * trueHeadDim(model) * elementBytes;
+  const { kvLoraRank, qkRopeHeadDim, indexer } = model;
+  if (kvLoraRank === 0) return kvElements(model, tp) * elementBytes;
+  if (indexer !== undefined && elementBytes === 1)
+    return kvLoraRank + (4 * kvLoraRank) / 128 + 2 * qkRopeHeadDim;
+  return (kvLoraRank + qkRopeHeadDim) * elementBytes;
 }
 
-/** Bytes that one token takes on one GPU beyond windows and states: in all groups of full attention. */
+/** Bytes that one token takes on one GPU beyond windows and states: in all groups of full attention, and in indexers. */
 export function localKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
   const { groupLayers, fullGroups } = kvLayout(model);
-  return groupLayers * fullGroups * layerKvBytesPerToken(model, tp, elementBytes);
+  const { layers: indexing = 0, tokenBytes = 0 } = model.indexer ?? {};
+  return groupLayers * fullGroups * layerKvBytesPerToken(model, tp, elementBytes) + indexing * tokenBytes;
 }
 
 function activationBytes(model: ModelConfig, options: EngineMemoryOptions): number {

@@ -11,7 +11,8 @@
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
-import type { ModelConfig } from './modelConfig.ts';
+import { fullLayersOf } from './hybridLayers.ts';
+import { kvElements, type ModelConfig } from './modelConfig.ts';
 
 /** How an engine shares KV memory out among the layers of a hybrid model. */
 interface KvLayout {
@@ -31,7 +32,7 @@ const nearlyAlike = 1.5;
 export function kvLayout(model: ModelConfig): KvLayout {
   const { windowLayers: windows = 0, linearLayers = 0, keepsWhole = false } = model.hybrid ?? {};
   const windowLayers = keepsWhole ? 0 : windows;
-  const full = model.layers - windowLayers - linearLayers;
+  const full = fullLayersOf(model).keeping + (keepsWhole ? windows : 0);
   const kinds = [full, windowLayers, linearLayers].filter((count) => count > 0);
   const least = Math.min(...kinds);
   const most = Math.max(...kinds);
@@ -43,13 +44,14 @@ export function kvLayout(model: ModelConfig): KvLayout {
     fullGroups,
     windowGroups,
     linearGroups,
-    paddingLayers: (fullGroups + windowGroups + linearGroups) * groupLayers - model.layers,
+    paddingLayers:
+      (fullGroups + windowGroups + linearGroups) * groupLayers - full - windowLayers - linearLayers,
   };
 }
 
 /** KV of a sequence beside the blocks of its tokens, counted in blocks of that many tokens in all groups of full attention. */
 export interface SideBlocks {
-  /** Tokens of the window, and groups whose layers attend to it. */
+  /** Tokens of the window, and groups whose layers attend to it, in groups whose blocks are as large as those of full attention. */
   readonly windowTokens: number;
   readonly windowGroups: number;
   /** Blocks for the states of linear layers, from the first token on. */
@@ -78,7 +80,7 @@ export function sideBlocksOf(
   );
   return {
     windowTokens,
-    windowGroups,
+    windowGroups: (windowGroups * kvElements(model, tp, true)) / kvElements(model, tp),
     stateBlocks: Math.ceil((linearGroups * statePages) / fullGroups),
     fullGroups,
   };

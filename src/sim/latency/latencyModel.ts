@@ -21,6 +21,8 @@ export interface LatencyModel {
   readonly postDecodeOverheadUs: number;
   /** Tokens of the sliding window that sums are to tell apart; left out where the model of time has none. */
   readonly windowTokens?: number;
+  /** Kernels that were not measured, each with what stands in; left out where a model of time has none. */
+  readonly borrowed?: readonly string[];
   /** How its engine speculates, where it does: instances then ask for more than one token a decode. */
   readonly speculation?: SpeculativeDecoding;
 }

@@ -5,8 +5,9 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
+import { Kernels } from './kernels.ts';
 import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
-import type { LatencyBackend, MoeCommBackend } from './latencyNames.ts';
+import { type LatencyBackend, latencyFacts, latencyModelsThat, type MoeCommBackend } from './latencyNames.ts';
 import { Blackbox, Linear } from './linear.ts';
 import type { Hardware, ModelConfig } from './modelConfig.ts';
 import { engineShape, FlooredModel, PhysicalFloor } from './physics.ts';
@@ -37,6 +38,8 @@ export interface LatencySetup {
   readonly floor?: boolean;
   /** Speculative decoding, with the model that proposes where there is one. */
   readonly speculation?: SpeculationChoice & { readonly draftModel?: ModelConfig };
+  /** Whether experts lie whole on the GPUs, and not a part of each on all; as data parallel ranks are unless set. */
+  readonly expertParallel?: boolean;
   /** Load of the busiest GPU over the mean where experts are spread, at least 1; 1 unless set. */
   readonly expertImbalance?: number;
 }
@@ -50,6 +53,7 @@ const latencySetupTable = optionTable({
   moeCommBackend: is.optional(is.passed()),
   floor: is.optional(is.flag()),
   speculation: is.optional(is.passed()),
+  expertParallel: is.optional(is.flag()),
   expertImbalance: is.optional(is.passed(), 1),
 } satisfies Kinds<LatencySetup>);
 
@@ -85,19 +89,22 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
       case 'blackbox':
         return new Blackbox(coefficients.values);
       case 'calibrated':
-        requireDivisibleHeads(model, parallelism.tp);
+        requireDivisibleHeads(model, parallelism.tp, true);
         return new Calibrated(
           shape,
           hardware.interconnectGbPerS,
           onLinksOf(hardware, coefficients.gpu, coefficients.values),
         );
+      case 'kernels':
+        requireDivisibleHeads(model, parallelism.tp, true);
+        return new Kernels(model, hardware, shape, coefficients.values, setup.expertParallel ?? dp > 1);
     }
   };
   const latency = (setup.floor ?? true) ? new FlooredModel(bare(), new PhysicalFloor(shape)) : bare();
   if (speculation === undefined) return latency;
-  if (!verifies.includes(coefficients.backend)) {
+  if (latencyFacts[coefficients.backend].verifies !== true) {
     const problem = `asks for speculation, and the latency model ${coefficients.backend} has no part for it`;
-    throw configError('draftTokens', problem, `Use ${verifies.join(' or ')}.`);
+    throw configError('draftTokens', problem, `Use ${latencyModelsThat('verifies').join(' or ')}.`);
   }
   const { draftModel, ...choice } = checkSpeculation(speculation);
   const { speculation: _own, expertImbalance: _load, ...alike } = setup;
@@ -105,9 +112,6 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
     draftModel === undefined ? {} : { draft: newLatencyModel({ ...alike, model: draftModel, dp: 1 }) };
   return Object.assign(latency, { speculation: { ...choice, ...draft } });
 }
-
-/** Models of time that know steps with several tokens a decode. */
-const verifies: readonly LatencyBackend[] = ['calibrated', 'trained-physics'];
 
 /** Imbalance is of experts that lie on several GPUs, and in one model of time. */
 function requireImbalance({ model, tp, dp = 1, coefficients }: LatencySetup, imbalance: number): void {
@@ -119,7 +123,7 @@ function requireImbalance({ model, tp, dp = 1, coefficients }: LatencySetup, imb
   }
   if (model.experts === 0)
     throw configError('expertImbalance', `is ${imbalance}, and ${model.name} is dense`, remedy);
-  if (coefficients.backend === 'calibrated') return;
+  if (latencyFacts[coefficients.backend].loadsExperts === true) return;
   const problem = `is ${imbalance}, and the latency model ${coefficients.backend} has no part for it`;
   throw configError('expertImbalance', problem, remedy);
 }

@@ -9,14 +9,15 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
-import { countedKinds, type HybridLayers, readHybridLayers } from './hybridLayers.ts';
-import { assumeKey, requireKnownLayers } from './layerKeys.ts';
+import { type HybridLayers, readHybridLayers } from './hybridLayers.ts';
+import { assumeKey, blockHeads, layersFault, requireKnownLayers } from './layerKeys.ts';
+import { type Quantisation, readQuantisation } from './quantisation.ts';
 
 // Configuration of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
 // ignored, but for keys that may change KV (`layerKeys.ts`).
 
 /** Architecture of one model. Sizes are in elements; 0 stands for "absent" only where a field says so. */
-export interface ModelConfig {
+export interface ModelConfig extends Quantisation {
   /** Lower-case name without the organisation, as data files are named. */
   readonly name: string;
   readonly layers: number;
@@ -28,19 +29,6 @@ export interface ModelConfig {
   readonly ffnSize: number;
   /** Bytes of an activation, and of a KV element unless that is said. */
   readonly activationBytes: number;
-  /** Bytes of a KV element where an engine keeps it in another precision: 1 for FP8. */
-  readonly kvElementBytes?: number;
-  /** Bytes of a weight; below `activationBytes` for quantised models, 0.5 for 4 bits. */
-  readonly weightBytes: number;
-  /** Bytes of a quantised weight with its share of scales and zero points, as an engine holds it; `weightBytes` unless set. */
-  readonly storedWeightBytes?: number;
-  /**
-   * Multiples to which an engine pads the hidden size and a GPU's share of the width of an expert, which its kernels need;
-   * left out where it pads nothing.
-   */
-  readonly expertPadding?: { readonly hidden: number; readonly width: number };
-  /** Whether a quantised model keeps attention in the precision of activations. */
-  readonly keepsAttention: boolean;
   /** 0 for a dense model, otherwise at least 2. */
   readonly experts: number;
   readonly expertsPerToken: number;
@@ -61,6 +49,12 @@ export interface ModelConfig {
   readonly mla?: LatentProjections;
   /** Explicit head size; 0: hiddenSize / heads. */
   readonly headDim: number;
+  /** Size of the value of a head, where keys have another. */
+  readonly valueDim?: number;
+  /** The part that finds the tokens that sparse attention reads, where it does. */
+  readonly indexer?: Indexer;
+  /** Feed-forward blocks with and without experts, where they are not one a layer. */
+  readonly blocks?: { readonly moe: number; readonly dense: number };
   /** Layers of sliding windows and linear ones; left out where all keep their whole context. */
   readonly hybrid?: HybridLayers;
   /** Empty when the file names none. */
@@ -68,6 +62,19 @@ export interface ModelConfig {
   readonly tiedEmbeddings: boolean;
   /** Longest context in tokens after rope scaling; 0 when the file names none. */
   readonly maxModelTokens: number;
+}
+
+/** The indexer of sparse attention (DeepSeek V3.2): an own key a token, in 8 bits with a scale of 32 bits for 128 elements. */
+interface Indexer {
+  /** Layers that have one; others take what an earlier one found. */
+  readonly layers: number;
+  /** Bytes of a token's key in such a layer, on each GPU. */
+  readonly tokenBytes: number;
+  /** Most tokens that a query attends to. */
+  readonly topk: number;
+  /** Heads of its queries, and the size of each. */
+  readonly heads: number;
+  readonly headDim: number;
 }
 
 /** Sizes of the projections of MLA. */
@@ -79,8 +86,10 @@ interface LatentProjections {
   readonly valueHeadDim: number;
 }
 
+/** Bytes that an engine computes in: vLLM takes 16 bits for a model of 32, and where a file says none. */
 const dtypeBytes: Readonly<Record<string, number>> = {
-  float32: 4,
+  '': 2,
+  float32: 2,
   float16: 2,
   bfloat16: 2,
   int8: 1,
@@ -102,12 +111,15 @@ const expertKeys = [
 const maxSize = 1e9;
 const maxParts = 100_000;
 
-/** Looks a key up in `text_config` first, which multimodal models nest their language model in. */
+/** Sections that multimodal models nest their language model in. */
+const textSections = ['text_config', 'llm_config', 'language_config'] as const;
+
+/** Looks a key up in the section of the language model first. */
 class Config {
   readonly nodes: readonly SpecNode[];
 
   constructor(root: SpecNode) {
-    const text = root.section('text_config');
+    const text = textSections.map((key) => root.section(key)).find((section) => section !== undefined);
     this.nodes = text === undefined ? [root] : [text, root];
   }
 
@@ -143,107 +155,10 @@ function activationBytesOf(config: Config): number {
   const dtype = config.text('torch_dtype') || config.text('dtype');
   const bytes = Object.hasOwn(dtypeBytes, dtype) ? dtypeBytes[dtype] : undefined;
   if (bytes === undefined) {
-    const problem = dtype === '' ? 'is missing' : `is "${shownPlain(dtype)}"`;
-    throw config.error('torch_dtype', problem, `Set it to one of: ${Object.keys(dtypeBytes).join(', ')}`);
+    const known = Object.keys(dtypeBytes).filter((name) => name !== '');
+    throw config.error('torch_dtype', `is "${shownPlain(dtype)}"`, `Set it to one of: ${known.join(', ')}`);
   }
   return bytes;
-}
-
-function groupBits(quantization: SpecNode): number {
-  const groups = quantization.section('config_groups');
-  for (const name of groups?.keys().sort() ?? []) {
-    const bits = groups!
-      .section(name)
-      ?.section('weights')
-      ?.optionalNumber('num_bits', { min: 0, max: maxBits });
-    if (bits !== undefined && bits > 0) return bits;
-  }
-  return 0;
-}
-
-const maxBits = 64;
-
-/** Bits by the naming custom of quantised checkpoints: `w4a16`, `fp8`. 0 when the name says nothing. */
-function bitsByName(name: string): number {
-  const scheme = /(?:^|[.\-_/])w(\d+)a\d+(?:$|[.\-_])/i.exec(name);
-  if (scheme !== null && Number(scheme[1]) > 0 && Number(scheme[1]) <= maxBits) return Number(scheme[1]);
-  return /(?:^|[.\-_/])fp8(?:$|[.\-_])/i.test(name) ? 8 : 0;
-}
-
-/** Weights that share a scale, unless a file says how many. */
-const usualGroup = 128;
-/** NVFP4: 16 weights of 4 bits share a scale of 8. */
-const nvfp4Bits = 4.5;
-/** MXFP4: 32 weights of 4 bits share an exponent of 8. */
-const mxfp4Bits = 4.25;
-
-/** Bits of a weight by methods whose name says them. 0 for others. */
-function bitsByMethod(quantization: SpecNode): number {
-  const method = quantization.text('quant_method').toLowerCase();
-  const algorithm = quantization.text('quant_algo').toUpperCase();
-  if (method === 'mxfp4') return mxfp4Bits;
-  if (algorithm === 'NVFP4') return nvfp4Bits;
-  if (algorithm === 'FP8' || ['fbgemm_fp8', 'experts_int8'].includes(method)) return 8;
-  if (method !== 'bitsandbytes') return 0;
-  const flag = (key: string): boolean =>
-    (quantization.flag(`load_in_${key}`) ?? quantization.flag(`_load_in_${key}`)) === true;
-  return flag('4bit') ? 4 : flag('8bit') ? 8 : 0;
-}
-
-/** Bytes that scales and zero points of groups add to a weight. */
-function groupBytes(quantization: SpecNode): number {
-  const method = quantization.text('quant_method').toLowerCase();
-  if (['gptq', 'awq', 'auto-round', 'auto_round'].includes(method)) {
-    const bits = Number(quantization.text('bits', '0'));
-    const size = Number(quantization.text('group_size', String(usualGroup)));
-    // -1: one group a column, whose scales are nothing beside it
-    return bits > 0 && size > 0 ? (2 + bits / 8) / size : 0;
-  }
-  const format = quantization.text('format');
-  if (format.startsWith('nvfp4')) return (nvfp4Bits - 4) / 8;
-  if (format === 'pack-quantized') return 2 / usualGroup;
-  return method === 'bitsandbytes' && groupedBitsAndBytes(quantization) ? 4 / 64 : 0;
-}
-
-/** 4 bits of bitsandbytes: 64 weights share a scale of 32 bits. */
-function groupedBitsAndBytes(quantization: SpecNode): boolean {
-  return (quantization.flag('load_in_4bit') ?? quantization.flag('_load_in_4bit')) === true;
-}
-
-function weightBytesOf(config: Config, name: string, activationBytes: number): number {
-  const quantization = config.holder('quantization_config').section('quantization_config');
-  if (quantization !== undefined) {
-    const bits = Number(quantization.text('bits', '0'));
-    if (bits > maxBits) throw quantization.error('bits', `is ${bits}`, `Set it to at most ${maxBits}`);
-    if (bits > 0) return bits / 8;
-    const method = quantization.text('quant_method').toLowerCase();
-    if (method === 'fp8') return 1;
-    const ofMethod = bitsByMethod(quantization);
-    if (ofMethod > 0) return ofMethod / 8;
-    const ofGroup = method === 'compressed-tensors' ? groupBits(quantization) : 0;
-    if (ofGroup > 0) return ofGroup / 8;
-  }
-  const bits = bitsByName(name);
-  return bits > 0 ? bits / 8 : activationBytes;
-}
-
-/**
- * Bytes that an engine holds of a weight beyond its bits, and the padding of its experts. vLLM's kernels for MXFP4 take
- * hidden sizes in multiples of 256 and widths in multiples of 128 (vllm/model_executor/layers/quantization/mxfp4.py,
- * Marlin).
- */
-function storedAs(
-  config: Config,
-  weightBytes: number,
-): Pick<ModelConfig, 'storedWeightBytes' | 'expertPadding'> {
-  const quantization = config.holder('quantization_config').section('quantization_config');
-  if (quantization === undefined) return {};
-  const more = groupBytes(quantization);
-  const isMxfp4 = quantization.text('quant_method').toLowerCase() === 'mxfp4';
-  return {
-    ...(more > 0 ? { storedWeightBytes: weightBytes + more } : {}),
-    ...(isMxfp4 ? { expertPadding: { hidden: 256, width: 128 } } : {}),
-  };
 }
 
 /** Projections of MLA, where the file says what they are made of. */
@@ -254,13 +169,61 @@ function latentOf(config: Config): LatentProjections | undefined {
   return { queryRank: config.count('q_lora_rank'), plainHeadDim, valueHeadDim };
 }
 
-/** Whether quantisation left attention out: `model.layers.*.self_attn` among what was not converted. */
-function keepsAttention(config: Config): boolean {
-  const left = config
-    .holder('quantization_config')
-    .section('quantization_config')
-    ?.texts('modules_to_not_convert');
-  return left?.some((name) => name.includes('.*.self_attn')) ?? false;
+/** The indexer of sparse attention, where the file has one. */
+function indexerOf(config: Config, layers: number, vouched: boolean): Indexer | undefined {
+  const topk = config.count('index_topk');
+  if (topk === 0) return undefined;
+  const headDim = config.count('index_head_dim');
+  if (headDim === 0 || config.count('kv_lora_rank') === 0) {
+    if (vouched) return undefined;
+    const key = headDim === 0 ? 'index_topk' : 'index_head_dim';
+    throw layersFault(config.holder('index_topk'), key, 'speaks of an indexer, and its sizes are not here');
+  }
+  const types = config.holder('indexer_types').texts('indexer_types').slice(0, layers);
+  const pattern = config.text('index_topk_pattern').slice(0, layers);
+  const every = config.count('index_topk_freq') || 1;
+  const offset = config.count('index_skip_topk_offset') || 2;
+  const indexes = (layer: number): boolean => {
+    if (types.length > 0) return types[layer] === 'full';
+    if (pattern !== '') return pattern[layer] !== 'S';
+    return Math.max(layer - offset + 1, 0) % every === 0;
+  };
+  const counted = Array.from({ length: layers }, (_, i) => i).filter(indexes).length;
+  return {
+    layers: counted,
+    tokenBytes: headDim + Math.floor(headDim / 128) * 4,
+    topk,
+    heads: config.count('index_n_heads'),
+    headDim,
+  };
+}
+
+/** Feed-forward blocks of a model that says which layers have experts, or counts blocks as layers. */
+function blocksOf(config: Config, layers: number, experts: number): ModelConfig['blocks'] {
+  const pattern = config.text('hybrid_override_pattern').slice(0, layers);
+  const block = config.holder('layers_block_type').texts('layers_block_type').slice(0, layers);
+  const letters = pattern === '' ? block.map((name) => ({ moe: 'E', mlp: '-' })[name] ?? '') : [...pattern];
+  const count = (letter: string): number => letters.filter((each) => each === letter).length;
+  if (letters.length > 0) return { moe: count('E'), dense: count('-') };
+  if (experts === 0) return undefined;
+  const frequency = config.holder('moe_layer_freq').integers('moe_layer_freq').slice(0, layers);
+  const types = config.holder('mlp_layer_types').texts('mlp_layer_types').slice(0, layers);
+  const moe = [...frequency.map((each) => each > 0), ...types.map((each) => each === 'sparse')];
+  if (moe.length !== layers) return undefined;
+  const sparse = moe.filter((each) => each).length;
+  return { moe: sparse, dense: layers - sparse };
+}
+
+/** Width of the feed-forward blocks of `block_configs`, on average over all layers: each a multiple of 256 of 2/3 of a share. */
+function blockWidth(config: Config, layers: number, hiddenSize: number): number {
+  const blocks = config.nodes.flatMap((node) =>
+    node.keys().includes('block_configs') ? node.list('block_configs') : [],
+  );
+  const widths = blocks.slice(0, layers).map((block) => {
+    const share = block.section('ffn')?.optionalNumber('ffn_mult', { min: 0, max: 1e3 }) ?? 0;
+    return Math.ceil(Math.floor((2 * share * hiddenSize) / 3) / 256) * 256;
+  });
+  return Math.round(widths.reduce((sum, width) => sum + width, 0) / layers);
 }
 
 /** Rope variants that already state the stretched length in `max_position_embeddings`. */
@@ -283,10 +246,26 @@ export function modelFileName(model: string): string {
   return model.toLowerCase().slice(model.indexOf('/') + 1);
 }
 
+/** A file that stands beside a `config.json` and says more of the model. */
+interface SideFile {
+  readonly text: string;
+  /** How errors name it. */
+  readonly file: string;
+}
+
+/** The section of a quantisation: the model's own, else the one in the file beside it, as vLLM takes them. */
+function quantisationNode(config: Config, side: SideFile | undefined): SpecNode | undefined {
+  const own = config.holder('quantization_config').section('quantization_config');
+  if (own !== undefined || side === undefined) return own;
+  const root = readYaml(side.text, side.file);
+  return root.section('quantization') ?? root;
+}
+
 /**
  * Reads the text of a HuggingFace `config.json`.
  * @param file how errors name the text; @param name the model's name, which may tell its weight precision.
  * @param assumePlainAttention whether keys about layers that are not known here change nothing
+ * @param side `hf_quant_config.json` where one lies beside it, which ModelOpt writes
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseModelConfig(
@@ -294,69 +273,109 @@ export function parseModelConfig(
   file: string,
   name: string,
   assumePlainAttention: boolean = false,
+  side?: SideFile,
 ): ModelConfig {
   checkInputs(
-    { text, file, name, assumePlainAttention },
-    { text: is.text(), file: is.name(), name: is.text(), assumePlainAttention: is.flag() },
+    { text, file, name, assumePlainAttention, side },
+    {
+      text: is.text(),
+      file: is.name(),
+      name: is.text(),
+      assumePlainAttention: is.flag(),
+      side: is.optional(is.fields({ text: is.text(), file: is.name() })),
+    },
   );
   const config = new Config(readYaml(text, file));
-  if (!assumePlainAttention && config.holder(assumeKey).flag(assumeKey) !== true) {
-    requireKnownLayers(config, countedKinds);
-  }
+  const vouched = assumePlainAttention || config.holder(assumeKey).flag(assumeKey) === true;
+  if (!vouched) requireKnownLayers(config);
   const heads = config.required('num_attention_heads');
-  const layers = config.required('num_hidden_layers');
+  const layers =
+    config.count('num_hidden_layers') ||
+    config.holder('layers_block_type').texts('layers_block_type').length ||
+    config.required('num_hidden_layers');
   if (layers > maxParts)
     throw config.error('num_hidden_layers', `is ${layers}`, `Set it to at most ${maxParts}`);
-  const ffnSize = config.required('intermediate_size', 'ffn_hidden_size', 'moe_intermediate_size');
+  const hiddenSize = config.required('hidden_size');
+  const blockFfn = blockWidth(config, layers, hiddenSize);
+  const ffnSize =
+    blockFfn || config.required('intermediate_size', 'ffn_hidden_size', 'moe_intermediate_size');
   const experts = expertKeys.map((key) => config.count(key)).find((count) => count >= 2) ?? 0;
   if (experts > maxParts) {
     const key = expertKeys.find((one) => config.count(one) >= 2) ?? expertKeys[0];
     throw config.error(key, `is ${experts}`, `Set it to at most ${maxParts}`);
   }
-  const expertsPerToken = config.count('num_experts_per_tok');
+  const expertsPerToken = config.count(
+    'num_experts_per_tok',
+    'num_experts_per_token',
+    'experts_per_token',
+    'top_k_experts',
+    'moe_k',
+  );
   if (experts > 0 && (expertsPerToken < 1 || expertsPerToken > experts)) {
     const problem = `is ${expertsPerToken} for a model of ${experts} experts`;
     throw config.error('num_experts_per_tok', problem, `Set it from 1 to ${experts}`);
   }
-  const hiddenSize = config.required('hidden_size');
-  const headDim = config.count('head_dim');
-  if (headDim === 0 && hiddenSize % heads !== 0) {
+  const kvLoraRank = config.count('kv_lora_rank');
+  // Gemma 4 gives layers of full attention a size of their own
+  const isMixed = config.holder('layer_types').texts('layer_types').length > 0;
+  const headDim =
+    (isMixed ? config.count('global_head_dim') : 0) || config.count('head_dim', 'attention_head_dim');
+  if (headDim === 0 && kvLoraRank === 0 && hiddenSize % heads !== 0) {
     const problem = `is ${heads}, which does not divide hidden_size ${hiddenSize}`;
     throw config.error('num_attention_heads', problem, 'Mend one of them, or set head_dim');
   }
+  const isK = config.holder('attention_k_eq_v').flag('attention_k_eq_v') === true;
+  const isMulti = config.holder('multi_query').flag('multi_query') === true;
+  const kvHeads =
+    (isK ? config.count('num_global_key_value_heads') : 0) ||
+    config.count('num_key_value_heads', 'num_kv_heads', 'multi_query_group_num') ||
+    (blockHeads(config, heads) ?? (isMulti ? 1 : heads));
   const expertFfnSize = config.count('moe_intermediate_size');
   const activationBytes = activationBytesOf(config);
   const maxModelTokens = maxModelTokensOf(config);
-  const hybrid = readHybridLayers(config, layers, hiddenSize, maxModelTokens);
+  const valueDim = kvLoraRank > 0 ? 0 : config.count('v_head_dim');
+  const keyDim = headDim || Math.floor(hiddenSize / heads);
+  const hybrid = readHybridLayers(
+    config,
+    layers,
+    { hiddenSize, positions: maxModelTokens, activationBytes },
+    { kvHeads, headDim: keyDim, valueDim: valueDim || keyDim },
+    vouched,
+  );
   const mla = latentOf(config);
-  const weightBytes = weightBytesOf(config, name, activationBytes);
+  const indexer = indexerOf(config, layers, vouched);
+  const blocks = blocksOf(config, layers, experts);
   return {
     ...(mla === undefined ? {} : { mla }),
-    ...storedAs(config, weightBytes),
+    ...readQuantisation(quantisationNode(config, side), name, layers, activationBytes),
     ...(hybrid === undefined ? {} : { hybrid }),
+    ...(indexer === undefined ? {} : { indexer }),
+    ...(blocks === undefined ? {} : { blocks }),
+    ...(valueDim === 0 || valueDim === keyDim ? {} : { valueDim }),
     name: modelFileName(name),
     layers,
     hiddenSize,
     heads,
-    kvHeads: config.count('num_key_value_heads', 'num_kv_heads', 'multi_query_group_num') || heads,
+    kvHeads,
     vocabSize: config.required('vocab_size'),
     ffnSize,
     activationBytes,
-    weightBytes,
-    keepsAttention: keepsAttention(config),
     experts,
     expertsPerToken,
     expertFfnSize,
     sharedExpertFfnSize:
-      config.count('shared_expert_intermediate_size') ||
-      config.count('n_shared_experts') * (expertFfnSize || ffnSize),
+      config.count(
+        'shared_expert_intermediate_size',
+        'moe_shared_expert_intermediate_size',
+        'share_expert_dim',
+      ) || config.count('n_shared_experts', 'num_shared_experts') * (expertFfnSize || ffnSize),
     interleaveMoeLayerStep: config.count('interleave_moe_layer_step'),
-    denseFfnSize: config.count('intermediate_size_mlp'),
+    denseFfnSize: config.count('intermediate_size_mlp', 'dense_intermediate_size'),
     firstDenseLayers: config.count('first_k_dense_replace'),
-    kvLoraRank: config.count('kv_lora_rank'),
+    kvLoraRank,
     qkRopeHeadDim: config.count('qk_rope_head_dim'),
     headDim,
-    hiddenAct: config.text('hidden_act'),
+    hiddenAct: config.text('hidden_act') || config.text('mlp_hidden_act'),
     tiedEmbeddings: config.holder('tie_word_embeddings').flag('tie_word_embeddings') ?? false,
     maxModelTokens,
   };
@@ -377,6 +396,13 @@ export function localKvHeads(model: ModelConfig, tp: number): number {
   return Math.max(1, Math.ceil(model.kvHeads / tp));
 }
 
+/** Elements of a token's key and value in one layer of full attention, or of a window where `window`, on one of `tp` GPUs. */
+export function kvElements(model: ModelConfig, tp: number, window: boolean = false): number {
+  const own = window ? model.hybrid?.windowHeads : undefined;
+  if (own !== undefined) return Math.max(1, Math.ceil(own.kvHeads / tp)) * (own.headDim + own.valueDim);
+  return localKvHeads(model, tp) * (trueHeadDim(model) + (model.valueDim ?? trueHeadDim(model)));
+}
+
 /** Size of a head as the model has it. */
 export function trueHeadDim(model: ModelConfig): number {
   return model.headDim || derivedHeadDim(model);
@@ -384,10 +410,11 @@ export function trueHeadDim(model: ModelConfig): number {
 
 /**
  * Layers with and without experts.
- * @param prefix whether the first `firstDenseLayers` count as dense, as they truly are; upstream's step times
- * leave them MoE.
+ * @param prefix whether the first `firstDenseLayers` count as dense and blocks as the file lists them, as they truly are; upstream's step
+ * times leave them MoE.
  */
 export function layerSplit(model: ModelConfig, prefix: boolean): { moe: number; dense: number } {
+  if (prefix && model.blocks !== undefined) return model.blocks;
   let moe = 0;
   if (model.experts > 0) {
     const step = model.interleaveMoeLayerStep;

@@ -5,12 +5,14 @@
 
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs } from '../../runtime/options.ts';
+import { layerKvBytesPerToken } from './engineMemory.ts';
+import { fullLayersOf } from './hybridLayers.ts';
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
 import {
   type Hardware,
   kvElementBytesOf,
+  kvElements,
   layerSplit,
-  localKvHeads,
   type ModelConfig,
   trueHeadDim,
 } from './modelConfig.ts';
@@ -20,7 +22,7 @@ import {
 // floor are about what the hardware has to do.
 
 /** A weight matrix: products of `rows` x `depth` with it occur `count` times in a pass. */
-interface WeightMatrix {
+export interface WeightMatrix {
   readonly depth: number;
   readonly columns: number;
   readonly count: number;
@@ -28,6 +30,8 @@ interface WeightMatrix {
 
 export interface EngineShape {
   readonly layers: number;
+  /** Layers that attend or keep a state: not feed-forward blocks that count as layers. */
+  readonly mixingLayers: number;
   readonly moeLayers: number;
   readonly denseLayers: number;
   readonly hiddenSize: number;
@@ -37,6 +41,8 @@ export interface EngineShape {
   readonly activationBytes: number;
   /** Matrices that every token of the rank goes through. */
   readonly tokenMatrices: readonly WeightMatrix[];
+  /** How many of them, the first, are of attention. */
+  readonly attentionMatrices: number;
   /** Matrices of one expert; `count` is the number of MoE layers. */
   readonly expertMatrices: readonly WeightMatrix[];
   /** Applied to sampled tokens only. */
@@ -93,6 +99,45 @@ function latentMatrices(model: ModelConfig, tp: number): WeightMatrix[] {
   ];
 }
 
+/**
+ * The part of a context that a step reads and computes over: of the whole of it, and of a window. Sparse attention reads what its indexer
+ * chose, at most a number of tokens, as a window does, and the indexer's keys of all.
+ */
+function attended(
+  model: ModelConfig,
+  tp: number,
+  full: number,
+  windows: number,
+  pairFlops: number,
+): Pick<
+  EngineShape,
+  | 'kvBytesPerToken'
+  | 'attentionFlopsPerPair'
+  | 'windowTokens'
+  | 'windowKvBytesPerToken'
+  | 'windowFlopsPerPair'
+> {
+  const bytes = full * layerKvBytesPerToken(model, tp, kvElementBytesOf(model));
+  const { indexer } = model;
+  if (indexer !== undefined) {
+    return {
+      kvBytesPerToken: indexer.layers * indexer.tokenBytes,
+      attentionFlopsPerPair: indexer.layers * 2 * indexer.heads * indexer.headDim,
+      windowTokens: indexer.topk,
+      windowKvBytesPerToken: bytes,
+      windowFlopsPerPair: full * pairFlops,
+    };
+  }
+  const elements = kvElements(model, tp, true);
+  return {
+    kvBytesPerToken: bytes,
+    attentionFlopsPerPair: full * pairFlops,
+    windowTokens: windows > 0 ? (model.hybrid?.windowTokens ?? 0) : 0,
+    windowKvBytesPerToken: windows * elements * kvElementBytesOf(model),
+    windowFlopsPerPair: windows * pairFlops,
+  };
+}
+
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
 
 export function engineShape(
@@ -112,9 +157,9 @@ export function engineShape(
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;
-  const kvSize = localKvHeads(model, tp) * headDim;
+  const valueDim = model.valueDim ?? headDim;
+  const valueSize = (model.heads * valueDim) / tp;
   const { moe, dense } = layerSplit(model, true);
-  const latent = model.kvLoraRank + model.qkRopeHeadDim;
   const inputs = gatedActivations.includes(model.hiddenAct) ? 2 : 1;
   const block = (width: number, count: number): WeightMatrix[] =>
     width === 0 || count === 0
@@ -123,9 +168,9 @@ export function engineShape(
           { depth: d, columns: (inputs * width) / tp, count },
           { depth: width / tp, columns: d, count },
         ];
-  const { windowTokens = 0, windowLayers = 0, linearLayers = 0 } = model.hybrid ?? {};
-  const attending = model.layers - linearLayers;
-  const full = attending - windowLayers;
+  const { windowLayers = 0, sharingWindowLayers = 0, linearLayers = 0, idleLayers = 0 } = model.hybrid ?? {};
+  const attending = model.layers - linearLayers - idleLayers;
+  const full = fullLayersOf(model).attending;
   const { linearInputs = 0, linearOutputs = 0, stateElements = 0 } = model.hybrid ?? {};
   const linear: WeightMatrix[] =
     linearLayers === 0
@@ -138,20 +183,21 @@ export function engineShape(
     model.kvLoraRank > 0
       ? latentMatrices(model, tp)
       : [
-          { depth: d, columns: querySize + 2 * kvSize, count: attending },
-          { depth: querySize, columns: d, count: attending },
+          { depth: d, columns: querySize + kvElements(model, tp), count: attending },
+          { depth: valueSize, columns: d, count: attending },
         ];
   const expertFfn = model.expertFfnSize || model.ffnSize;
   // scores and weighted sum: twice two products a pair, over the heads' own keys and values
   const { plainHeadDim = headDim, valueHeadDim = headDim } = model.mla ?? {};
   const pairFlops =
     model.mla === undefined
-      ? 4 * querySize
+      ? 2 * (querySize + valueSize)
       : (2 * model.heads * (plainHeadDim + model.qkRopeHeadDim + valueHeadDim)) / tp;
   const router = moe > 0 ? [{ depth: d, columns: model.experts, count: moe }] : [];
   const eightBit = model.weightBytes === 1 && hardware.peakTflops8bit > 0;
   return {
     layers: model.layers,
+    mixingLayers: model.layers - idleLayers,
     moeLayers: moe,
     denseLayers: dense,
     hiddenSize: d,
@@ -159,6 +205,7 @@ export function engineShape(
     dp,
     weightBytes: model.weightBytes,
     activationBytes: model.activationBytes,
+    attentionMatrices: attention.length,
     tokenMatrices: [
       ...attention,
       ...linear,
@@ -178,11 +225,7 @@ export function engineShape(
     expertsPerToken: model.expertsPerToken,
     expertGpus: tp * dp,
     expertImbalance,
-    kvBytesPerToken: full * (model.kvLoraRank > 0 ? latent : 2 * kvSize) * kvElementBytesOf(model),
-    attentionFlopsPerPair: full * pairFlops,
-    windowTokens,
-    windowKvBytesPerToken: windowLayers * 2 * kvSize * kvElementBytesOf(model),
-    windowFlopsPerPair: windowLayers * 4 * querySize,
+    ...attended(model, tp, full, windowLayers + sharingWindowLayers, pairFlops),
     stateBytes: (linearLayers * stateElements * model.activationBytes) / tp,
     peakFlopsPerUs: (eightBit ? hardware.peakTflops8bit : hardware.peakTflops) * 1e6,
     peakFlops16PerUs: hardware.peakTflops * 1e6,
@@ -195,7 +238,10 @@ export function engineShape(
  * Experts that `tokens` tokens touch in a layer when routing is uniform and independent: N (1 - (1 -
  * k/N)^tokens).
  */
-export function expertsTouched(shape: EngineShape, tokens: number): number {
+export function expertsTouched(
+  shape: Pick<EngineShape, 'experts' | 'expertsPerToken'>,
+  tokens: number,
+): number {
   if (shape.experts === 0) return 0;
   return shape.experts * (1 - (1 - shape.expertsPerToken / shape.experts) ** tokens);
 }
@@ -287,6 +333,7 @@ export class FlooredModel implements LatencyModel {
   readonly outputTokenProcessingUs: number;
   readonly postDecodeOverheadUs: number;
   readonly windowTokens: number;
+  readonly borrowed: readonly string[];
   readonly #model: LatencyModel;
   readonly #floor: PhysicalFloor;
 
@@ -295,6 +342,7 @@ export class FlooredModel implements LatencyModel {
     this.#floor = floor;
     this.backend = model.backend;
     this.windowTokens = floor.windowTokens;
+    this.borrowed = model.borrowed ?? [];
     this.outputTokenProcessingUs = model.outputTokenProcessingUs;
     this.postDecodeOverheadUs = model.postDecodeOverheadUs;
   }

@@ -40,12 +40,16 @@ function requireCoefficients({ alpha, beta }: TrainedPhysicsCoefficients): void 
   }
 }
 
-export function requireDivisibleHeads(model: ModelConfig, tp: number): void {
+/** @param repeats whether an engine repeats KV heads over more GPUs than there are of them, as vLLM; upstream has no such case */
+export function requireDivisibleHeads(model: ModelConfig, tp: number, repeats: boolean): void {
   for (const [what, heads] of [
     ['attention heads', model.heads],
     ['KV heads', model.kvHeads],
   ] as const) {
-    if (heads % tp !== 0) {
+    const isRepeated = what === 'KV heads' && repeats && tp % heads === 0;
+    // a latent is on every GPU
+    const isLatent = what === 'KV heads' && repeats && model.kvLoraRank > 0;
+    if (heads % tp !== 0 && !isRepeated && !isLatent) {
       const remedy = `Choose a tensor parallelism that divides ${heads}.`;
       throw configError(
         'tp',
@@ -100,7 +104,7 @@ export class TrainedPhysics implements LatencyModel {
     );
     const { tp, dp } = ranks;
     requireCoefficients(coefficients);
-    requireDivisibleHeads(model, tp);
+    requireDivisibleHeads(model, tp, false);
     const { alpha, beta } = coefficients;
     this.#queueingUs = toTicks(alpha[0]);
     this.postDecodeOverheadUs = toTicks(alpha[1]);

@@ -49,7 +49,7 @@ interface WekaRow {
 }
 
 /**
- * All requests merged. Sessions overlap for days, so the rows of the whole file are held, some hundred bytes
+ * Reads agent sessions in the format of WEKA, with their requests merged by time. Sessions overlap for days, so the rows of the whole file are held, some hundred bytes
  * each.
  * @throws {TierKVError} TKV_INPUT naming file, line and field.
  */

@@ -143,7 +143,7 @@ interface MinisweRow {
 }
 
 /**
- * Requests of all given files together, ordered by (timestamp, file, line); the first arrives at 0.
+ * Reads traces whose prompts are texts: requests of all files, ordered by (timestamp, file, line); the first arrives at 0.
  * @throws {TierKVError} TKV_INPUT naming file, line and field.
  */
 export function* textTraceRequests(

@@ -101,7 +101,7 @@ export interface RequestStream {
   next(): WorkloadRequest | undefined;
 }
 
-/** Lets a `for` loop take a stream. */
+/** Iterates over a stream of requests, for a `for` loop. */
 export function* requestsOf(stream: RequestStream): Generator<WorkloadRequest> {
   checkInputs({ stream }, { stream: is.fields({ next: is.func() }) });
   for (let request = stream.next(); request !== undefined; request = stream.next()) yield request;

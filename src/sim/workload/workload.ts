@@ -40,7 +40,7 @@ const limitTable = optionTable({
 } satisfies Kinds<Limits>);
 
 /**
- * Prepares a workload. `limits` default to what the spec says.
+ * Makes a workload of a specification: its clients, and the stream of its requests. `limits` default to what the spec says.
  * @throws {TierKVError} TKV_CONFIG for a workload without end, TKV_INPUT for parameters that no stream can be
  * drawn from.
  */

@@ -3,6 +3,7 @@
  * a chart.
  */
 
+import type { MachineLoad } from '../../io/machineLoad.ts';
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import type { ManagerConfig } from '../../runtime/index.ts';
 import { tierName } from '../../runtime/tier/tier.ts';
@@ -161,6 +162,8 @@ export interface ParityReport {
   readonly handoffs?: HandoffComparison;
   readonly wrongBlocks: number;
   readonly interruptedSteps: number;
+  /** The machine while the requests were served for real. */
+  readonly machine: MachineLoad;
   readonly wallSeconds: number;
 }
 

@@ -93,7 +93,6 @@ export async function rehearse(
     ...job,
     traffic: rehearsalTraffic(blockTokens),
     logPath,
-    progress: () => {},
   });
   const { observed } = await replayExactly(logPath, job.signal);
   return { transfers: observed.transfers, stepOverheadUs };

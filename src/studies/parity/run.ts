@@ -3,6 +3,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import type { TierOptions } from '../../backends/tierRows.ts';
+import { watchMachine } from '../../io/machineLoad.ts';
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import {
   defaultEviction,
@@ -36,6 +37,7 @@ import {
   type Rehearsal,
   readLinks,
   rehearsalTiers,
+  rehearsalTraffic,
   rehearse,
   replayExactly,
 } from './links.ts';
@@ -49,9 +51,20 @@ import {
   type ServedTraffic,
 } from './traffic.ts';
 
-export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
+export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice'> {
   /** A part of the run begins, for people. */
   stage(name: string): void;
+  /** Requests that have ended, rehearsals included, and how many there are to be; 0 where that is not known. */
+  progress(done: number, expected: number): void;
+}
+
+/** Where a job stands among the jobs that a run serves one after the other. */
+export function countJobs(listener: ParityListener, jobs: readonly ServedTraffic[]): RunnerJob['progress'][] {
+  const total = jobs.reduce((sum, { expected }) => sum + expected, 0);
+  return jobs.map((_, i) => {
+    const before = jobs.slice(0, i).reduce((sum, { expected }) => sum + expected, 0);
+    return (done) => listener.progress(before + done, total);
+  });
 }
 
 export interface ParityOptions extends Omit<EngineSetting, 'dir' | 'tierBytes' | 'tierOptions'> {
@@ -123,12 +136,23 @@ export async function runParity(
   const { linksPath, tiers } = options;
   const given = linksPath === undefined ? undefined : readLinks(linksPath);
   const rehearses = given === undefined && tiers.length > 1;
-  const before = rehearses ? await rehearsal('before', options, runners, scratch, listener) : [];
+  const other = rehearses ? [rehearsalTraffic(options.layout.blockTokens)] : [];
+  const progress = countJobs(listener, [...other, options.traffic, ...other]);
+  const before = rehearses
+    ? [await rehearsal('before', options, runners, scratch, listener, progress[0])]
+    : [];
   const runner = runners(scratch, tiers);
   listener.stage('serving');
   const logPath = options.logPath ?? path.join(scratch, 'parity.log');
-  const run = await runner.run({ ...listener, traffic: options.traffic, logPath });
-  const after = rehearses ? await rehearsal('after', options, runners, scratch, listener) : [];
+  const loadOfMachine = watchMachine();
+  const run = await runner.run({
+    ...listener,
+    progress: progress[other.length],
+    traffic: options.traffic,
+    logPath,
+  });
+  const machine = loadOfMachine();
+  const after = rehearses ? [await rehearsal('after', options, runners, scratch, listener, progress[2])] : [];
   const links = given ?? linksOf(options, [...before, ...after]);
   listener.stage('replaying what was recorded');
   const exact = await replayExactly(logPath, signal);
@@ -148,6 +172,7 @@ export async function runParity(
     latencies: compareLatencies(run.requests, predicted.requests),
     wrongBlocks: run.wrongBlocks,
     interruptedSteps: run.interruptedSteps,
+    machine,
     wallSeconds: (performance.now() - started) / 1000,
   };
   const chart = parityChart(`Parity on ${run.adapter.name}`, [
@@ -160,20 +185,21 @@ export async function runParity(
 /** The requests of both runs, each in its own time. */
 export type ServedTwice = Sides<readonly ServedRequest[]>;
 
-/** Other traffic on tiers that overflow; as a list, to be joined with others. */
+/** Other traffic on tiers that overflow. */
 export async function rehearsal(
   when: string,
   options: ParityOptions,
   runners: Runners,
   scratch: string,
   listener: ParityListener,
-): Promise<Rehearsal[]> {
+  progress: RunnerJob['progress'],
+): Promise<Rehearsal> {
   listener.stage(`measuring the links in a rehearsal ${when} the run`);
   const dir = path.join(scratch, when);
   fs.mkdirSync(dir);
   const { layout } = options;
   const runner = runners(dir, rehearsalTiers(options.tiers, layout.blockTokens));
-  return [await rehearse(runner, layout, dir, { ...listener, notice: () => {} })];
+  return await rehearse(runner, layout, dir, { signal: listener.signal, notice: () => {}, progress });
 }
 
 export function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {

@@ -8,7 +8,7 @@ import { TierKVError } from '../../runtime/errors.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { latencyDataFile, loadCoefficients, loadHardware } from '../../sim/build/dataFiles.ts';
 import { flagOf, type Path } from '../../sim/description/knobs.ts';
-import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+import { type LatencyBackend, latencyFacts } from '../../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
   type SizedTierRow,
@@ -110,14 +110,14 @@ interface ModelOfTime {
   readonly fittedOn?: string;
 }
 
-/** `calibrated` on a GPU without coefficients of its own takes H100's shares of that GPU's peaks and links. */
+/** On a GPU without coefficients of its own H100's shares of that GPU's peaks and links are taken. */
 export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
   try {
     loadCoefficients(name, loadHardware(gpu), undefined);
     return { name };
   } catch (error) {
-    if (name !== 'calibrated' || !(error instanceof TierKVError)) throw error;
-    return { name, coefficients: latencyDataFile('calibrated-h100.json').pathname, fittedOn: 'H100' };
+    if (latencyFacts[name].perGpu !== true || !(error instanceof TierKVError)) throw error;
+    return { name, coefficients: latencyDataFile(`${name}-h100.json`).pathname, fittedOn: 'H100' };
   }
 }
 

@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
-import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
+import { latencyModelsThat } from '../../sim/latency/latencyNames.ts';
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import {
   choiceText,
@@ -141,8 +141,8 @@ const stageStarts: Readonly<Record<PlanStage['stage'], readonly [start: number, 
 
 /** Loads to try, as factors of the question's, until a target fails. */
 const loads = [SPARE_LOAD, 1.25, 1.5, 2, 3, 4];
-/** Models of time that the answer is checked by; none goes below what the hardware needs. */
-const modelsOfTime: readonly LatencyBackend[] = ['calibrated', 'trained-physics', 'roofline'];
+/** Models of time that the answer is checked by. */
+const modelsOfTime = latencyModelsThat('checksPlans');
 
 /**
  * Answers a question about a deployment.

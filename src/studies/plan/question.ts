@@ -8,7 +8,7 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { tierTitle } from '../../runtime/tier/tier.ts';
 import { loadHardware, loadModel, loadVouchedModel, modelDefaults } from '../../sim/build/dataFiles.ts';
-import { type LatencyBackend, latencyBackends } from '../../sim/latency/latencyNames.ts';
+import { type LatencyBackend, latencyBackends, usualLatency } from '../../sim/latency/latencyNames.ts';
 import {
   deviceClasses,
   type SizedTierName,
@@ -165,7 +165,7 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
     comparesTiers: sizedTierNames.some((tier) => question[`${tier}Gib`] !== undefined),
     roles: (question.roles ?? planRoles).map((role, i) => is.oneOf(planRoles).read(role, `roles[${i}]`)),
     maxGpus,
-    latencyModel: is.oneOf(latencyBackends).read(question.latencyModel ?? 'calibrated', 'latencyModel'),
+    latencyModel: is.oneOf(latencyBackends).read(question.latencyModel ?? usualLatency, 'latencyModel'),
     seed: read.seed,
     seeds: read.seeds,
     budgetS: requireBudget(question.budgetS ?? 90),

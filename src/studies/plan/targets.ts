@@ -38,7 +38,7 @@ export function figureTitle(name: FigureName): string {
   return `${quantityTitles[quantity]}, ${statistic}`;
 }
 
-/** Most milliseconds by figure. */
+/** Targets of a plan: the most milliseconds that each figure may reach, by its name. */
 export type PlanTargets = Readonly<Partial<Record<FigureName, number>>>;
 
 /** In milliseconds; `min` is another word for `m`. */

@@ -252,7 +252,7 @@ test('an objective by a metric that no run gives is refused', () => {
 
 test.each([
   [{}, /^\S+wrong\.json: workloads is missing\. Give it a list of paths of specifications\.$/],
-  [{ workloads: [] }, /^\S+wrong\.json: workloads is \[\]\. Give it a list of paths/],
+  [{ workloads: [] }, /^\S+wrong\.json: workloads is empty\. Give it a list of paths/],
   [
     { workloads: ['no-such.yaml'] },
     /^\S+wrong\.json: workloads\[0\] is "no-such\.yaml", and \/\S+no-such\.yaml does not exist\. Give a path that can be read, as seen from the plan's folder\.$/,
@@ -267,36 +267,40 @@ test.each([
 });
 
 test.each([
-  [{ workload: [] }, 'workload', /workload is not known.*Did you mean workloads\?/],
-  [{ suites: { trains: {} } }, 'suites.trains', /suites\.trains is not known.*Did you mean train\?/],
+  [{ workload: [] }, 'workload', /workload is unknown here\. Did you mean 'workloads'\?/],
+  [{ suites: { trains: {} } }, 'suites.trains', /suites\.trains is unknown here\. Did you mean 'train'\?/],
   [
     { suites: { train: { seeds: [1, 'x'] } } },
     'suites.train.seeds[1]',
-    /suites\.train\.seeds\[1\] is "x"\. Give an integer\.$/,
+    /suites\.train\.seeds\[1\] is "x", not an integer\. Set suites\.train\.seeds\[1\] to an integer\.$/,
   ],
   [{ suites: { train: {} } }, 'suites.train.seeds', /seeds is missing\. Give it a list of integers\.$/],
   [
     { suites: { train: { seeds: [1], perturbation: 2 } } },
     'suites.train.perturbation',
-    /perturbation is 2\. Give a share from 0 to 0\.9\.$/,
+    /perturbation is 2, not a share from 0 to 0\.9\. Set suites\.train\.perturbation to a share from 0 to 0\.9\.$/,
   ],
   [
     { latencyModels: ['rofline'] },
     'latencyModels[0]',
-    /latencyModels\[0\] is not known.*Did you mean roofline\?/,
+    /latencyModels\[0\] is "rofline"\. Did you mean 'roofline'\?/,
   ],
-  [{ slots: ['routings'] }, 'slots[0]', /slots\[0\] is not known.*Did you mean routing\?/],
-  [{ scoring: { mode: 3 } }, 'scoring.mode', /scoring\.mode is 3\. Name one of weighted, slo-first\.$/],
-  [{ scoring: { objectives: [] } }, 'scoring.objectives', /is \[\]\. Give it a list of objectives with name/],
+  [{ slots: ['routings'] }, 'slots[0]', /slots\[0\] is "routings"\. Did you mean 'routing'\?/],
+  [{ scoring: { mode: 3 } }, 'scoring.mode', /scoring\.mode is 3\. Set it to 'weighted' or 'slo-first'\.$/],
+  [
+    { scoring: { objectives: [] } },
+    'scoring.objectives',
+    /is empty\. Give it a list of objectives with name/,
+  ],
   [
     { scoring: { objectives: [{ metric: 'latency_ms', direction: 'up' }] } },
     'scoring.objectives[0].direction',
-    /direction is not known/,
+    /direction is "up"\. Set it to 'min' or 'max'\.$/,
   ],
   [
     { scoring: { objectives: [{ metric: 'latency_ms', direction: 'min', weight: 0 }] } },
     'scoring.objectives[0].weight',
-    /weight is 0\. Give a number above 0\.$/,
+    /weight is 0, not a positive finite number\. Set scoring\.objectives\[0\]\.weight above 0\.$/,
   ],
   [
     { args: ['--modell', 'x'] },

@@ -158,8 +158,12 @@ describe('a decision log', () => {
     };
     await expect(asked('zzz')).rejects.toThrow(/prefix:1 is not the key of a block/);
     await expect(asked('')).rejects.toThrow(/names no block/);
-    await expect(asked('{"tokens": 3}')).rejects.toThrow(/prefix: tokens is 3\. Give it a list of token ids/);
-    await expect(asked('{"token": []}')).rejects.toThrow(/prefix: tokens is missing/);
+    await expect(asked('{"tokens": 3}')).rejects.toThrow(
+      /prefix: tokens must be an array, and it is 3\. Give it a list of token ids/,
+    );
+    await expect(asked('{"token": []}')).rejects.toThrow(
+      /prefix: token is unknown here\. Did you mean 'tokens'\?/,
+    );
   });
 });
 

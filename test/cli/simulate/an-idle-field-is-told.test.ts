@@ -61,6 +61,7 @@ function withField(text: string, place: string, value: unknown): string {
 
 const rows: readonly (readonly [base: string, place: string, value: unknown])[] = [
   [bare, 'models.0.kv_cache_dtype', 'fp8'],
+  [bare, 'models.0.quantization', 'fp8'],
   [bare, 'models.0.latency_model', 'roofline'],
   [bare, 'models.0.moe_comm_backend', 'pplx'],
   [bare, 'models.0.dp', 2],

@@ -48,6 +48,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--nvme-gbps': ['0.001'],
   '--block-tokens': ['1024'],
   '--kv-cache-dtype': ['fp8'],
+  '--quantization': ['fp8'],
   '--disable-hybrid-kv-cache-manager': [],
   '--assume-plain-attention': [],
   '--num-speculative-tokens': ['3'],

@@ -160,6 +160,7 @@ const rows: readonly Row[] = [
   row('plain', 'pools[0].engine.nvme=300', ...small),
   row('plain', 'models[0].tp=4'),
   row('plain', 'models[0].kv_cache_dtype=fp8'),
+  row('plain', 'models[0].quantization=fp8'),
   row('plain', 'models[0].disable_hybrid_kv_cache_manager=true', 'models[0].config=gpt-oss-20b', ...pressed),
   row('plain', 'models[0].num_speculative_tokens=3', 'models[0].speculative_acceptance=0.7'),
   row(

@@ -65,7 +65,7 @@ describe('a mistake', () => {
     ['--routing-parameters policy=lor', /--routing-parameters names a policy/],
     [
       '--routing-policy weighted --routing-parameters minPrefixMatch=2',
-      /--routing-parameters minPrefixMatch is 2. Give it a number above 0 and up to 1/,
+      /--routing-parameters minPrefixMatch is 2, not a number above 0 and up to 1\. Set --routing-parameters minPrefixMatch to a number above/,
     ],
     [
       '--routing-policy weighted --routing-parameters prefixCacheAfinity=true',

@@ -54,6 +54,7 @@ const settings: readonly (readonly [option: string, field: string, key: string])
   ['--hbm', 'engine.kvBlocks', 'pools.0.engine.hbm'],
   ['--block-tokens', 'engine.blockTokens', 'pools.0.engine.block_tokens'],
   ['--kv-cache-dtype', '-', 'models.0.kv_cache_dtype'],
+  ['--quantization', 'engine.quantization', 'models.0.quantization'],
   ['--max-loras', 'engine.maxLoras', 'pools.0.engine.max_loras'],
   ['--max-lora-rank', 'engine.maxLoraRank', 'pools.0.engine.max_lora_rank'],
   ['--lora-load-us', 'engine.loraLoadUs', 'pools.0.engine.lora_load_us'],
@@ -79,18 +80,17 @@ const settings: readonly (readonly [option: string, field: string, key: string])
   ['--preemption-policy', 'engine.preemptionPolicy', 'pools.0.engine.preemption_policy'],
   ['--preemption-mode', 'engine.preemptionMode', 'pools.0.engine.preemption_mode'],
   ['--policy-config', 'control.policyFile', '-'],
-  ['--admission-policy', 'control.admission.policy', '-'],
+  ['--admission-policy', 'control.admission.policy', 'control.admission.policy'],
   ['--admission-parameters', 'control.admission.parameters', '-'],
-  ['--admission-latency', 'control.admissionLatencyUs', '-'],
+  ['--admission-latency', 'control.admissionLatencyUs', 'control.admission_latency_us'],
   ['--token-bucket-capacity', '-', '-'],
   ['--token-bucket-refill-rate', '-', '-'],
-  ['--routing-latency', 'control.routingLatencyUs', '-'],
-  ['--routing-policy', 'control.routing.policy', '-'],
+  ['--routing-latency', 'control.routingLatencyUs', 'control.routing_latency_us'],
+  ['--routing-policy', 'control.routing.policy', 'control.routing.policy'],
   ['--routing-scorers', 'control.routing.scorers', '-'],
   ['--routing-parameters', 'control.routing.parameters', '-'],
-  ['--snapshot-refresh-interval', 'control.snapshotUs', '-'],
-  ['--cache-signal-delay', 'control.cacheSignalUs', '-'],
-  ['--shadow-kv', '-', '-'],
+  ['--snapshot-refresh-interval', 'control.snapshotUs', 'control.signals.snapshot_interval_us'],
+  ['--cache-signal-delay', 'control.cacheSignalUs', 'control.signals.cache_signal_us'],
   ['--model-autoscaler-interval-us', '-', '-'],
   ['--counterfactual-k', '-', '-'],
   ['--saturation-detector', '-', '-'],
@@ -106,18 +106,36 @@ const settings: readonly (readonly [option: string, field: string, key: string])
   ['--max-gateway-queue-depth', '-', '-'],
   ['--per-band-capacity', '-', '-'],
   ['--usage-limit-threshold', '-', '-'],
-  ['--request-ttl', '-', '-'],
-  ['--dispatch-tick-interval', '-', '-'],
+  ['--request-ttl', 'gateway.ttlUs', 'control.gateway.ttl_us'],
+  ['--dispatch-tick-interval', 'gateway.tickUs', 'control.gateway.tick_us'],
   ['--prefill-instances', 'pools.prefill', '-'],
   ['--decode-instances', 'pools.decode', '-'],
   ['--prefill-decode-instances', 'pools.instances', '-'],
-  ['--pd-decider', 'pools.decider', '-'],
+  ['--pd-decider', 'pools.decider', 'control.decider.policy'],
   ['--pd-prefix-threshold', '-', '-'],
   ['--prefill-routing-scorers', '-', '-'],
   ['--decode-routing-scorers', '-', '-'],
-  ['--pd-transfer-bandwidth', '-', '-'],
-  ['--pd-transfer-base-latency', '-', '-'],
-  ['--pd-transfer-granularity', '-', '-'],
+  ['--pd-transfer-bandwidth', 'handoff.bandwidthGbPerS', 'handoff.bandwidth_gb_per_s'],
+  ['--pd-transfer-granularity', 'handoff.granularity', 'handoff.granularity'],
+  ['-', 'handoff.pipelined', 'handoff.pipelined'],
+  ['-', 'handoff.missingOnly', 'handoff.missing_only'],
+  // keys of a file alone: it says more of these sections than options do
+  ['--pd-transfer-base-latency', 'handoff.baseLatencyMs', 'handoff.base_latency_us'],
+  ['--shadow-kv', 'control.shadow', 'control.shadow.model'],
+  ['-', '-', 'control.shadow.event_delay_us'],
+  ['-', '-', 'control.history.windows'],
+  ['-', '-', 'control.history.burst_factor'],
+  ['-', '-', 'control.top_k'],
+  ['-', '-', 'shared_tier.capacity_bytes'],
+  ['-', '-', 'shared_tier.read_gb_per_s'],
+  ['-', '-', 'shared_tier.lookup_us'],
+  ['-', '-', 'autoscaling.mode'],
+  ['-', '-', 'autoscaling.poll_interval_us'],
+  ['-', '-', 'autoscaling.triggers.queue_depth'],
+  ['-', '-', 'autoscaling.warmup.curve'],
+  ['-', '-', 'autoscaling.decision_delay.mean_us'],
+  ['-', '-', 'autoscaling.drain.mode'],
+  ['-', '-', 'autoscaling.warm_start'],
   ['--concurrency', 'workload.concurrency', 'workload.concurrency'],
   ['--think-time-ms', 'workload.thinkTimeMs', 'workload.think_time_ms'],
   ['--prefix-tokens', 'workload.prefixTokens', 'workload.prefix_tokens'],
@@ -194,8 +212,20 @@ const ofField = (field: string, value: unknown): Promise<string> => {
   return saidOf(() => simulate(spec as DeploymentSpec));
 };
 
+/** Keys that a section needs beside the one at fault. */
+const beside: readonly (readonly [key: string, value: unknown])[] = [
+  ['autoscaling.policy.policy', 'hpa'],
+  ['control.gateway.policy', 'banded'],
+  ['shared_tier.capacity_bytes', 1e12],
+  ['shared_tier.read_gb_per_s', 1],
+  ['shared_tier.write_gb_per_s', 1],
+];
+
 const ofKey = (key: string, value: unknown): Promise<string> => {
-  fs.writeFileSync(file, stringify(put(parse(bare) as Tree, key, value)));
+  const [section] = key.match(/^(autoscaling|control\.gateway|shared_tier)\./) ?? ['-'];
+  const tree = parse(bare) as Tree;
+  for (const [other, of] of beside) if (other.startsWith(section)) put(tree, other, of);
+  fs.writeFileSync(file, stringify(put(tree, key, value)));
   return saidOf(() => simulate({ file }));
 };
 
@@ -209,24 +239,34 @@ function expectGolden(at: string, text: string): void {
 
 it('each wrong value, in each way of writing', async () => {
   const lines: string[] = [];
+  const elsewhere: string[] = [];
+  /** An error names the place that its writer knows; of a file that is not there it names the path. */
+  const told = (name: string, value: unknown, said: string): void => {
+    const line = `${name} ${typeof value === 'string' && name.startsWith('--') ? value : JSON.stringify(value)}`;
+    lines.push(`${line}: ${said}`);
+    if (said.startsWith('TKV_IO') && said.includes(`${value}`)) return;
+    if (said !== 'is taken' && !said.includes(name.replace(/\.(\d+)\./, '[$1].')))
+      elsewhere.push(`${line}: ${said}`);
+  };
   for (const [option, field, key] of settings) {
     if (option !== '-') {
       for (const value of ['many', '-1', '1.5.2']) {
         fs.writeFileSync(file, bare);
-        lines.push(`${option} ${value}: ${await ofOption(option, value)}`);
+        told(option, value, await ofOption(option, value));
       }
     }
     if (field !== '-') {
       for (const value of ['many', -1, true, { deep: 1 }]) {
-        lines.push(`${field} ${JSON.stringify(value)}: ${await ofField(field, value)}`);
+        told(field, value, await ofField(field, value));
       }
     }
     if (key !== '-') {
       for (const value of ['many', -1, '1.5.2', true, [1]]) {
-        lines.push(`${key} ${JSON.stringify(value)}: ${await ofKey(key, value)}`);
+        told(key, value, await ofKey(key, value));
       }
     }
   }
+  expect(elsewhere).toEqual([]);
   expectGolden(golden, `${lines.join('\n')}\n`);
 });
 

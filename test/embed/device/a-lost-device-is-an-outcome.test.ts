@@ -227,3 +227,53 @@ it('a disk that never answers costs a deadline, not the caller: the block is com
   kv.manager.evict(0, 4, kv.nowUs());
   await kv[Symbol.asyncDispose]();
 });
+
+describe('the device is lost under a state', () => {
+  const tokens = prompt(90);
+  const state = Uint8Array.from({ length: blocks(3) + 77 }, (_, i) => (i * 31 + (i >>> 8)) & 255);
+
+  /** Destroys the device at the `at`th call of a method of the manager from now on. @returns how often it was called */
+  function destroyAt(kv: KVRuntime, method: 'seal' | 'readableBlock', at: number): () => number {
+    const { manager } = kv;
+    const real = manager[method].bind(manager) as (...args: unknown[]) => unknown;
+    let calls = 0;
+    vi.spyOn(manager, method as 'seal').mockImplementation((...args: unknown[]) => {
+      const result = real(...args);
+      if (++calls === at) kv.device.destroy();
+      return result as never;
+    });
+    return () => calls;
+  }
+
+  it('what is called stored is found, at whichever block the loss came', async () => {
+    for (let at = 1, calls = at; calls >= at; at++) {
+      const kv = await open({ ddrBytes: blocks(40) });
+      const sealed = destroyAt(kv, 'seal', at);
+      const stored = await kv.putState(tokens, state, { tenant });
+      calls = sealed();
+      if (calls >= at) await replaced(kv, 1);
+      vi.restoreAllMocks();
+      const found = await kv.getState(tokens, { tenant });
+      expect(stored, `a loss at block ${at}`).toBe(true);
+      expect(found?.state, `a loss at block ${at}`).toEqual(state);
+      await kv[Symbol.asyncDispose]();
+    }
+  });
+
+  it('what another tier has is found, at whichever block the loss came', async () => {
+    const most = 24;
+    for (let at = 1; at <= most; at++) {
+      const kv = await open({ ddrBytes: blocks(40), migration: false });
+      await kv.putState(tokens, state, { tenant });
+      kv.manager.evict(0, 20, kv.nowUs());
+      await kv.idle();
+      const looked = destroyAt(kv, 'readableBlock', at);
+      const found = await kv.getState(tokens, { tenant });
+      vi.restoreAllMocks();
+      expect(found?.state, `a loss at look ${at}`).toEqual(state);
+      if (looked() < at) return;
+      await replaced(kv, 1);
+      await kv[Symbol.asyncDispose]();
+    }
+  });
+});

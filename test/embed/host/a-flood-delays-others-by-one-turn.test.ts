@@ -6,9 +6,10 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { KVRuntime, KVScheduler, KVSequence } from '../../../src/index.ts';
 import { LogReader, LogWriter, replayLog } from '../../../src/index.ts';
+import { ContinuousBatchKVCacheManager } from '../../../src/views/index.ts';
 import { blocks, layout, openHostRuntime } from '../liveRuntime.ts';
 
 /** Room for two requests of `big` at once. */
@@ -190,6 +191,102 @@ it('a scheduler that ends its waiting requests, or closes, holds up no request',
     while (await begun.next());
     scheduler.close();
   }
+});
+
+describe.each(['reuse by tables', 'the paged cache'] as const)('%s, which cannot wait', (door) => {
+  /** One request of eight blocks by the door. @returns what lets it go, or undefined where it is refused */
+  function asker(kv: KVRuntime): () => (() => void) | undefined {
+    if (door === 'the paged cache') {
+      const cache = kv.pagedCache();
+      return () => {
+        const taken = cache.allocateBlock(BIG);
+        const letGo = (): void => {
+          for (const block of taken) cache.releaseBlock(block);
+        };
+        return taken.length === 0 ? undefined : letGo;
+      };
+    }
+    const cache = kv.crossRequestCache();
+    let asked = 0;
+    return () => {
+      const id = `reuse ${++asked}`;
+      const tokens = big();
+      cache.tryReuse(id, tokens, 'door');
+      if (cache.allocate(id, tokens.length)) return () => cache.release(id);
+      cache.release(id);
+      return undefined;
+    };
+  }
+
+  it('passes no request of begin twice, however often it asks', async () => {
+    await using kv = await openHostRuntime(ROOM);
+    const ask = asker(kv);
+    const open = [ask(), ask()];
+    expect(open.map((each) => each !== undefined)).toEqual([true, true]);
+    const begun = new Begun(kv);
+    begun.ask('waits');
+    await turn();
+    expect(kv.room.waiting).toBe(1);
+    let passed = 0;
+    while (begun.order.length === 0) {
+      expect(passed, 'the request of begin has its turn').toBeLessThan(2);
+      open.shift()?.();
+      for (let i = 0; i < 3; i++) {
+        const taken = ask(); // in the same turn in which the room came free
+        if (taken !== undefined) passed++;
+        if (taken !== undefined) open.push(taken);
+      }
+      await turn();
+    }
+    expect(passed).toBeLessThanOrEqual(1);
+    while (await begun.next());
+    for (const each of open) each?.();
+    kv.manager.checkIntegrity();
+  });
+
+  it('has its turn in a flood of begin, and holds up no request where it asks no more', async () => {
+    await using kv = await openHostRuntime(ROOM);
+    const ask = asker(kv);
+    const begun = new Begun(kv);
+    for (let i = 0; i < 30; i++) begun.ask('flood');
+    await turn();
+    expect(ask(), 'all room is taken').toBeUndefined();
+    // the room that comes free is there when the door asks: others of the flood wait behind it
+    let taken: (() => void) | undefined;
+    const before = begun.order.length;
+    while (taken === undefined) {
+      expect(begun.order.length - before, 'the door has its turn').toBeLessThan(3);
+      const going = begun.next();
+      taken = ask();
+      await going;
+    }
+    taken();
+    await turn();
+    ask(); // it leaves a place in line, and never asks again
+    while (await begun.next());
+    expect(begun.order.length).toBe(30);
+    expect(kv.room.waiting).toBe(0);
+  });
+});
+
+it('blocks that go on with a request of the paged cache need no turn', async () => {
+  await using kv = await openHostRuntime(ROOM);
+  using cache = kv.pagedCache();
+  const pages = new ContinuousBatchKVCacheManager(cache, {
+    maxPagesPerRequest: 20,
+    initialPagesPerRequest: 1,
+  });
+  const tokens = (count: number): number => count * layout.blockTokens;
+  pages.allocateCache('runs', tokens(BIG));
+  const begun = new Begun(kv);
+  for (let i = 0; i < 2; i++) begun.ask('waits');
+  await turn();
+  expect(kv.room.waiting, 'the second one waits').toBe(1);
+  expect(pages.tryExtendCache('runs', tokens(1)), 'what runs comes to its end').toBe(true);
+  expect(() => pages.allocateCache('comes', tokens(1))).toThrow(/find no room/);
+  pages.releaseCache('runs');
+  while (await begun.next());
+  expect(begun.order).toEqual(['waits', 'waits']);
 });
 
 it('a begin that waits ends with the runtime', async () => {

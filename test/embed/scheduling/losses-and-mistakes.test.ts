@@ -161,7 +161,7 @@ describe('a mistake is one clear error, and nothing is done', () => {
   const configs: [KVSchedulerConfig | Record<string, unknown>, string, string][] = [
     [{ preemption: 'restart' }, 'preemption', 'handed out'],
     [{ preemption: 'offload' }, 'preemption', 'a tier below HBM'],
-    [{ publish: 'whenPlanned' }, 'publish', 'behind the step'],
+    [{ publish: 'whenPlanned' }, 'publish', 'sharedPrefixes'],
     [{ queueOrder: 'fcsf' }, 'queueOrder', "Did you mean 'fcfs'?"],
     [{ maxSequences: 0 }, 'maxSequences', '0'],
   ];

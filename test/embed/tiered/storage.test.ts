@@ -48,6 +48,30 @@ async function compute(
 }
 
 describe('on a software device, host memory and files', () => {
+  it('a block that is open and was not written says so, whatever lay in its place before', async () => {
+    await using storage = await openStorage();
+    const { pool } = storage;
+    for (let round = 0; round < 3; round++) {
+      const open = pool.allocate({ sequenceId: 'open', requestId: 'r', layerIds: allLayers, numTokens: 10 });
+      const box = { layerStart: 0, layerEnd: 4, headStart: 0, headEnd: 2, tokenStart: 0, tokenEnd: 10 };
+      const refused = {
+        code: 'TKV_STATE',
+        field: 'blocks',
+        message: expect.stringMatching(/not written yet/),
+      };
+      await expect(storage.readBlocks(open)).rejects.toMatchObject(refused);
+      await expect(storage.readBox('open', box)).rejects.toMatchObject(refused);
+      // one of them is not enough for the others
+      await storage.writeBlocks([dataOf(open[0], 3)], [open[0]]);
+      expect(same((await storage.readBlocks([open[0]]))[0], dataOf(open[0], 3))).toBe(true);
+      await expect(storage.readBlocks(open)).rejects.toMatchObject(refused);
+      pool.deallocate(open);
+      const mine = await compute(storage, `fill ${round}`, round, { numTokens: 30 * blockSize });
+      pool.deallocate(mine);
+      await storage.idle();
+    }
+  });
+
   it.each([
     ['BLOCK', {}],
     ['TOKEN', { granularity: Granularity.TOKEN }],
@@ -244,13 +268,17 @@ describe('bad input is refused, and nothing changes', () => {
     const open = (tiers: readonly object[]): Promise<unknown> =>
       openStorage({ tiers: tiers as TierConfig[] });
     await expect(open([threeTiers[1]])).rejects.toThrow(/tiers have no hbm/);
-    await expect(open([{ tier: 'hmb', capacityBytes: 1 }])).rejects.toThrow(/Did you mean hbm/);
+    await expect(open([{ tier: 'hmb', capacityBytes: 1 }])).rejects.toThrow(/Did you mean 'hbm'/);
     await expect(open([threeTiers[0], threeTiers[0]])).rejects.toThrow(/tiers\[1\].tier is hbm again/);
-    await expect(open([{ tier: 'hbm', capacityBytes: -5 }])).rejects.toThrow(/hbm.capacityBytes is -5/);
+    await expect(open([{ tier: 'hbm', capacityBytes: -5 }])).rejects.toThrow(
+      /tiers\[0\].capacityBytes is -5/,
+    );
     await expect(open([threeTiers[0], { tier: 'nvme', capacityBytes: 9999 }])).rejects.toThrow(
       /nvme.path is/,
     );
-    await expect(open([{ ...threeTiers[0], bandwidthGbps: 0 }])).rejects.toThrow(/hbm.bandwidthGbps is 0/);
+    await expect(open([{ ...threeTiers[0], bandwidthGbps: 0 }])).rejects.toThrow(
+      /tiers\[0\].bandwidthGbps is 0/,
+    );
   });
 });
 

@@ -20,7 +20,7 @@ const leaf = (node: string): string => `{"routing":{"type":"decisionTree","root"
 describe('a bundle that cannot be is refused in one line with field and remedy', () => {
   test.each([
     ['{', /^bundle is not JSON: .* Correct it there\.$/],
-    ['[]', /^bundle is \[\], not an object\. Give it the fields admission/],
+    ['[]', /^bundle must be an object, and it is an array\. Pass an object\.$/],
     [
       '{}',
       /^bundle holds no slot, so it decides nothing\. Give it one or more of admission, priority, routing, instanceScheduler, autoScale, eviction\.$/,
@@ -42,11 +42,11 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
     ],
     [
       '{"admission":{"type":"parameterized","template":"tier-shed","parameters":{"threshold":-1}}}',
-      /^admission\.threshold is -1\. Give it an integer of at least 0/,
+      /^admission\.threshold is -1, not an integer of at least 0\. Set admission\.threshold to/,
     ],
     [
       '{"routing":{"type":"parameterized","template":"llm-d","parameters":{"minPrefixMatch":2}}}',
-      /^routing\.minPrefixMatch is 2\. Give it a number above 0 and up to 1\.$/,
+      /^routing\.minPrefixMatch is 2, not a number above 0 and up to 1\. Set routing\.minPrefixMatch to a number above 0 and up to 1\.$/,
     ],
     [
       '{"routing":{"type":"code","language":"python","source":""}}',
@@ -79,8 +79,11 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
       '{"admission":{"type":"decisionTree","root":{"action":"admit","value":3}}}',
       /^admission\.root\.value is 3\. The action admit takes none: leave it out\.$/,
     ],
-    ['{"generation":-1}', /^generation is -1\. Give it an integer of at least 0\.$/],
-    ['{"mutations":[3]}', /^mutations\[0\] is 3\. Give it a text\.$/],
+    [
+      '{"generation":-1}',
+      /^generation is -1, not an integer of at least 0\. Set generation to an integer of at least 0\.$/,
+    ],
+    ['{"mutations":[3]}', /^mutations\[0\] must be text, and it is 3\. Pass text\.$/],
   ])('%s', (json, message) => {
     const problem = problemOf(json);
     expect(problem).toMatch(message);

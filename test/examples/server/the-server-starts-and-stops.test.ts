@@ -80,6 +80,8 @@ describe('the metrics', () => {
       'request_queue_time_seconds_count',
       'request_prefill_time_seconds_count',
       'request_decode_time_seconds_count',
+      'request_prompt_tokens_count',
+      'request_generation_tokens_count',
       'kv_block_lifetime_seconds_count{tier="hbm"}',
       'kv_block_idle_before_evict_seconds_count{tier="hbm"}',
       'kv_block_reuse_gap_seconds_count{tier="ddr"}',

@@ -8,7 +8,7 @@ import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../../src/serve/gateway/decisionLog.ts';
 import type { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { Beginnings, ServerStanding } from '../../../src/serve/gateway/standing.ts';
 import { ask, echo, gatewayOf, type Handler, streamedEcho, TestBackend, until } from './backends.ts';
@@ -95,7 +95,7 @@ describe('among three well ones', () => {
       else expect(bad).toBeLessThan(20);
       for (const each of well) await each[Symbol.asyncDispose]();
     }
-    expect((await replayLog(log)).differences).toEqual([]);
+    expect((await decideAgain(log)).differences).toEqual([]);
   });
 
   it.each<[string, string | ((response: ServerResponse) => void)]>([

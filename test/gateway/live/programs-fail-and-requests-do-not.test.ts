@@ -2,7 +2,7 @@ import { readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../../src/serve/gateway/decisionLog.ts';
 import { compareShadows } from '../../../src/serve/gateway/shadows.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import { ask, echo, gatewayOf, operatorPage, TestBackend, textOf } from './backends.ts';
@@ -129,7 +129,7 @@ it('shadows decide beside without effect, are counted, and the live log is decid
     expect([...gateway.counts.fallbacks.keys()]).toContain('fails routing policy_runtime');
     expect([a.seen.length, b.seen.length]).toEqual([5, 5]);
   }
-  expect((await replayLog(log)).differences).toEqual([]);
+  expect((await decideAgain(log)).differences).toEqual([]);
   const { policies, requests } = await compareShadows(log, undefined);
   expect(requests).toBe(10);
   expect(policies.map(({ name, tally }) => [name, tally?.otherTargets])).toEqual([

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Packr } from 'msgpackr';
 import { expect, it } from 'vitest';
 import { Publisher } from 'zeromq';
-import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../../src/serve/gateway/decisionLog.ts';
 import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import { answer, ask, TestBackend } from './backends.ts';
@@ -95,7 +95,7 @@ it('a prompt goes to the server that says it has its blocks, and no more there o
     await goesToB(false);
     expect(backend.book?.counts.unusable).toBe(0);
   }
-  const result = await replayLog(log);
+  const result = await decideAgain(log);
   expect(result.differences).toEqual([]);
   expect(result.routes).toBeGreaterThan(4);
   rmSync(log);

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { afterAll, describe, expect, it } from 'vitest';
-import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../../src/serve/gateway/decisionLog.ts';
 import { LiveServer, model } from '../../examples/server/liveServer.ts';
 import { fleetRun, prefixAware } from '../campaign.ts';
 import { gatewayOf, until } from './backends.ts';
@@ -57,7 +57,7 @@ describe('example servers behind a gateway', () => {
         failed: 0,
       });
     }
-    expect((await replayLog(log)).differences).toEqual([]);
+    expect((await decideAgain(log)).differences).toEqual([]);
   });
 
   it('a slice of the campaign: right answers, nothing lost, a killed and a drained server, logs decided again', async () => {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { GatewayConfig } from '../../../src/serve/gateway/config.ts';
-import { replayLog } from '../../../src/serve/gateway/decisionLog.ts';
+import { decideAgain } from '../../../src/serve/gateway/decisionLog.ts';
 import { Gateway } from '../../../src/serve/gateway/gateway.ts';
 import { prefixBundle } from '../recordedRun.ts';
 import { answer, ask, type Handler, TestBackend, textOf, until } from './backends.ts';
@@ -93,7 +93,7 @@ describe('a request of two legs', () => {
       // not those of the decode server, to which they were handed: see `answer`
       cached_tokens: -1,
     });
-    const again = await replayLog(log);
+    const again = await decideAgain(log);
     expect([again.differences, again.routes]).toEqual([[], 7]);
     expect(readFileSync(log, 'utf8')).toContain('"prefill":0');
   });
@@ -118,7 +118,7 @@ describe('a request of two legs', () => {
       expect(gateway.counts).toMatchObject({ completed: 1, prefills: 0, prefillsFailed: 1, failed: 0 });
       expect(gateway.openRequests).toBe(0);
     });
-    expect((await replayLog(log)).differences).toEqual([]);
+    expect((await decideAgain(log)).differences).toEqual([]);
   });
 
   it('whose second server fails is begun anew at a third one, with a prompt computed for that', async () => {

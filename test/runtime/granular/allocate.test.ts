@@ -110,8 +110,8 @@ describe('an allocation', () => {
 
 describe('bad input is refused with its field, and nothing changes', () => {
   const bad: readonly [string, Record<string, unknown>, RegExp][] = [
-    ['no sequence', { sequenceId: '' }, /sequenceId is ""/],
-    ['no request', { requestId: 7 }, /requestId is 7/],
+    ['no sequence', { sequenceId: '' }, /sequenceId must be text that is not empty, and it is empty/],
+    ['no request', { requestId: 7 }, /requestId must be text that is not empty, and it is 7/],
     ['no tokens', { numTokens: 0 }, /numTokens is 0/],
     ['negative tokens', { numTokens: -4 }, /numTokens is -4/],
     ['half a token', { numTokens: 1.5 }, /numTokens is 1.5/],

@@ -10,6 +10,7 @@ import {
 import type { MigratableBlock } from '../../../src/embed/migrationPlan.ts';
 import { JobPriority, Tier } from '../../../src/runtime/index.ts';
 import { BlockUse, useRates } from '../../../src/runtime/tables/contentTable.ts';
+import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 
 const S = 1_000_000;
 const NOW = 100 * S;
@@ -247,5 +248,77 @@ describe('a tick', () => {
     port.endAll();
     expect(port.blocks.map(({ tier }) => tier)).toEqual([Tier.HBM, Tier.DDR]);
     expect(migrator.getStats()).toMatchObject({ ddrToHbm: 1, hbmToDdr: 0 });
+  });
+});
+
+describe('moves come to an end', () => {
+  const seed = testSeed(74);
+
+  it(`without uses and evictions a block goes up, then down, and stays (seed ${seed})`, () => {
+    const random = new SeededRandom(seed);
+    const arrived = { up: 0, down: 0 };
+    for (let life = 0; life < 150; life++) {
+      const port = new Port();
+      const upBelow = 0.1 + 0.1 * random.below(7);
+      const downTo = Math.min(0.95, upBelow + 0.1 * random.below(3));
+      const migrator = new KVMigrator(port, {
+        upBelow,
+        downTo,
+        downFrom: Math.min(1, downTo + 0.01 + 0.01 * random.below(20)),
+        hotFrequencyThreshold: [0.01, 0.1, 1][random.below(3)],
+        warmFrequencyThreshold: 0.005,
+        coldTimeoutS: 1 + random.below(200),
+        batchBytes: 1 + random.below(8),
+        intervalUs: 1,
+      });
+      const count = 1 + random.below(28);
+      for (let id = 0; id < count; id++) {
+        const tier = [Tier.HBM, Tier.DDR, Tier.NVME][random.below(3)];
+        if (port.candidates(tier).length < 10) port.blocks.push(new Block(id, tier, 0.01 + random.below(3)));
+      }
+      /** By block: phases, each of which an outer event begins. A phase is ups, then downs. */
+      const phases = new Map<Block, { ups: number; downs: number; events: number }>(
+        port.blocks.map((block) => [block, { ups: 0, downs: 0, events: 0 }]),
+      );
+      let nowUs = NOW;
+      let quietTicks = 0;
+      for (let turn = 0; turn < 400 && quietTicks < 40; turn++) {
+        nowUs += 1 + random.below(2 * S);
+        const isActive = turn < 60;
+        if (isActive && random.chance(0.3)) {
+          const block = port.blocks[random.below(port.blocks.length)];
+          const isMoving = port.started.some((move) => move.block === block);
+          if (random.chance(0.6)) block?.use.used(nowUs);
+          else if (block !== undefined && !isMoving && block.tier !== Tier.NVME) block.tier++; // an eviction
+          const phase = block === undefined ? undefined : phases.get(block);
+          if (phase !== undefined) Object.assign(phase, { ups: 0, downs: 0, events: phase.events + 1 });
+        }
+        const planned = migrator.tick(nowUs);
+        quietTicks = planned === 0 && port.started.length === 0 ? quietTicks + 1 : 0;
+        while (port.started.length > 0 && (!isActive || random.chance(0.8))) {
+          const [{ block, to }] = port.started;
+          const from = block.tier;
+          const isDone = random.chance(0.9);
+          port.end(isDone, nowUs);
+          if (!isDone) continue;
+          const phase = phases.get(block)!;
+          const what = `life ${life}, block ${block.blockId}, turn ${turn}, ${from} to ${to}`;
+          if (to < from) {
+            arrived.up++;
+            phase.ups++;
+            expect(phase.downs, `${what}: what went down comes up without a use`).toBe(0);
+          } else {
+            arrived.down++;
+            phase.downs++;
+          }
+          expect(phase.ups, what).toBeLessThanOrEqual(2);
+          expect(phase.downs, what).toBeLessThanOrEqual(2);
+        }
+      }
+      expect(quietTicks, `life ${life} comes to rest`).toBe(40);
+    }
+    // and both directions were met
+    expect(arrived.up).toBeGreaterThan(100);
+    expect(arrived.down).toBeGreaterThan(100);
   });
 });

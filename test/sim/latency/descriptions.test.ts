@@ -49,7 +49,10 @@ describe('a model configuration', () => {
     [{}, 'org/Model-quantized.w4a16', 0.5],
     [{}, 'Model-FP8-dynamic', 1],
     [{}, 'Model-fp80', 2],
-    [{ torch_dtype: 'float32' }, 'm', 4],
+    [{ torch_dtype: 'float32' }, 'm', 2],
+    [{ torch_dtype: undefined }, 'm', 2],
+    [{}, 'Model-NVFP4', 4.5 / 8],
+    [{}, 'Model-AWQ', 0.5],
   ])('takes the bytes of a weight from %j and the name %s', (over, name, bytes) => {
     expect(model(over, name).weightBytes).toBe(bytes);
   });

@@ -74,6 +74,27 @@ it("reads vLLM's arguments and LLMServingSim's configuration, and tells what it 
   }
 });
 
+it('takes no setting for its default that is there and cannot be read', () => {
+  const settings = 'tensor_parallel_size data_parallel_size max_num_seqs max_num_batched_tokens block_size';
+  for (const field of [...settings.split(' '), 'num_gpu_blocks', 'gpu_memory_utilization']) {
+    for (const value of ['2', 'two', -1, 1.5, {}, true]) {
+      const engine_kwargs = { [field]: value };
+      put('d/meta.json', JSON.stringify({ gpu: 'H100', model: 'qwen3-8b', engine_kwargs }));
+      const read = (): unknown => servedBy(join(folder, 'd'));
+      expect(read, `${field} ${JSON.stringify(value)}`).toThrow(
+        expect.objectContaining({ code: 'TKV_INPUT', field }),
+      );
+    }
+    for (const value of [null, 'None']) {
+      put(
+        'd/meta.json',
+        JSON.stringify({ gpu: 'H100', model: 'qwen3-8b', engine_kwargs: { [field]: value } }),
+      );
+      expect(servedBy(join(folder, 'd')).by, field).toMatchObject({ tp: 1, blockTokens: 16 });
+    }
+  }
+});
+
 it("reads what vLLM's log says of its arguments and its blocks, and judges the capacity by it", () => {
   const log = [
     "INFO 11-20 10:00:00 [utils.py:253] non-default args: {'model_tag': 'x', 'model': 'meta-llama/Llama-2-70b-hf', 'tensor_parallel_size': 4, 'max_num_seqs': 256, 'max_num_batched_tokens': 2048, 'gpu_memory_utilization': 0.9, 'enable_prefix_caching': True}",
@@ -144,6 +165,7 @@ it('judges one run with what is beside it or in vllm/, and names one that it can
   expect(skipped).toHaveLength(1);
   expect(skipped[0].why).toMatch(/bad: neither meta\.json nor config\.json says the model\. Add "model"$/);
   const page = accuracyPage({
+    served: '## Served points of vLLM',
     rows,
     skipped,
     steps: stepRows(readText(latencyDataFile('splitwise-steps.csv'))),

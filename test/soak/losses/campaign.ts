@@ -182,10 +182,16 @@ async function rest(kv: KVRuntime, losses: number): Promise<void> {
   kv.manager.checkIntegrity();
 }
 
+/** Rounds after which each door must have served a request whole: a loss came to all of fewer now and then. */
+const ROUNDS_TO_SERVE = 10;
+const DOORS = ['reuse', 'paged', 'state', 'storage'];
+
 /** Why the soak failed, a line each; none when it passed. */
 export function failuresOf(report: LossSoakReport): string[] {
-  const { served, compared, wrongAnswers, unrest } = report;
+  const { served, compared, wrongAnswers, unrest, rounds } = report;
+  const unserved = rounds < ROUNDS_TO_SERVE ? [] : DOORS.filter((door) => !served.ends.has(`${door}: done`));
   return [
+    ...unserved.map((door) => `no visit of ${door} in ${rounds} rounds came to its end`),
     ...(compared.wrongTokens > 0
       ? [`KV of ${compared.wrongTokens} tokens was wrong`, ...compared.wrong]
       : []),

@@ -9,27 +9,27 @@ import { overlap } from './tokenDecoder.ts';
 export class StopStrings {
   readonly #stops: readonly string[];
   #held = '';
-  #hasStopped = false;
+  #stoppedAt: string | undefined;
 
   constructor(stops: readonly string[]) {
     this.#stops = stops.filter((stop) => stop !== '');
   }
 
-  /** Whether a stop string was met. What comes after it is dropped. */
-  get hasStopped(): boolean {
-    return this.#hasStopped;
+  /** The stop string that was met; undefined before. What comes after it is dropped. */
+  get stoppedAt(): string | undefined {
+    return this.#stoppedAt;
   }
 
   /** @returns the text that can be given out now */
   push(piece: string): string {
-    if (this.#hasStopped) return '';
+    if (this.#stoppedAt !== undefined) return '';
     const text = this.#held + piece;
     const found = this.#stops
-      .map((stop) => ({ from: text.indexOf(stop), length: stop.length }))
+      .map((stop) => ({ stop, from: text.indexOf(stop), length: stop.length }))
       .filter(({ from }) => from !== -1)
       .sort((a, b) => a.from + a.length - b.from - b.length || a.from - b.from);
     if (found.length > 0) {
-      this.#hasStopped = true;
+      this.#stoppedAt = found[0].stop;
       this.#held = '';
       return text.slice(0, found[0].from);
     }

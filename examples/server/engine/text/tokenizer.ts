@@ -113,29 +113,36 @@ export class TextTokenizer {
 
   /** @throws TKV_INPUT where the work takes longer than `milliseconds`: an expression that backtracks */
   #within<T>(milliseconds: number, work: () => T): T {
-    let result: T | undefined;
-    sandbox.work = () => {
-      result = work();
-    };
-    const run = (): void => script.runInContext(sandbox, { timeout: milliseconds });
     try {
-      try {
-        run();
-      } catch (error) {
-        // The time counts a pause of the whole process too, so it takes two runs to blame the tokenizer.
-        if (!isTimeout(error)) throw error;
-        run();
-      }
+      return within(milliseconds, work);
     } catch (cause) {
       if (!isTimeout(cause)) throw cause;
       const problem = `takes more than ${milliseconds} ms over one text: an expression of it backtracks`;
       const remedy = 'Give another tokenizer, or a shorter text.';
       throw new TierKVError('TKV_INPUT', `${this.#path} ${problem}. ${remedy}`, { path: this.#path, cause });
-    } finally {
-      sandbox.work = undefined;
     }
-    return result as T; // set, since the work has ended
   }
+}
+
+/** Work of at most `milliseconds`. @throws an error that `isTimeout` knows where it takes longer */
+export function within<T>(milliseconds: number, work: () => T): T {
+  let result: T | undefined;
+  sandbox.work = () => {
+    result = work();
+  };
+  const run = (): void => script.runInContext(sandbox, { timeout: milliseconds });
+  try {
+    try {
+      run();
+    } catch (error) {
+      // The time counts a pause of the whole process too, so it takes two runs to blame the work.
+      if (!isTimeout(error)) throw error;
+      run();
+    }
+  } finally {
+    sandbox.work = undefined;
+  }
+  return result as T; // set, since the work has ended
 }
 
 /** How many times longer a step makes a text at most. Steps of a sequence multiply, which some hundred bytes can do without end. */
@@ -176,7 +183,7 @@ function canMatchNothing(expression: string): boolean {
   }
 }
 
-function isTimeout(error: unknown): boolean {
+export function isTimeout(error: unknown): boolean {
   return (error as NodeJS.ErrnoException | null)?.code === 'ERR_SCRIPT_EXECUTION_TIMEOUT';
 }
 

@@ -30,16 +30,18 @@ export const bundleLimits = {
 
 type BundleFields = Readonly<Record<string, unknown>>;
 
-/** @throws TKV_CONFIG unless the value is an object with no other keys */
-function fieldsOf(field: string, value: unknown, known: readonly string[]): BundleFields {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw configError(field, `is ${shown(value)}, not an object`, `Give it the fields ${known.join(', ')}.`);
-  }
-  for (const key of Object.keys(value)) {
-    if (!known.includes(key)) throw unknownName(field === 'bundle' ? key : `${field}.${key}`, key, known);
-  }
-  return value as BundleFields;
-}
+/** An object with no other names than these. */
+const named = (known: readonly string[]): is.ValueKind<BundleFields> => ({
+  read(value, field, code) {
+    const fields = is.object<BundleFields>().read(value, field, code);
+    for (const key of Object.keys(fields)) {
+      if (!known.includes(key)) throw unknownName(field === 'bundle' ? key : `${field}.${key}`, key, known);
+    }
+    return fields;
+  },
+});
+const fieldsOf = (field: string, fields: unknown, known: readonly string[]): BundleFields =>
+  named(known).read(fields, field, 'TKV_CONFIG');
 
 function shown(value: unknown): string {
   let text: string;
@@ -66,13 +68,11 @@ function quoted(names: readonly string[]): string {
 const languages = ['starlark', 'wasm', 'javascript'] as const;
 const bundleKeys = [...policySlots, 'name', 'generation', 'parentId', 'mutations'];
 
-function text(field: string, value: unknown): string {
-  if (typeof value === 'string') return value;
-  throw configError(field, `is ${shown(value)}`, 'Give it a text.');
-}
+const finite = is.that<number>('a finite number', Number.isFinite);
+const mutationList = is.list(is.text(), 'Give it a list of up to 1000 texts.');
 
 /**
- * The bundle of a JSON text.
+ * Reads and checks a policy bundle that is written as JSON.
  * @throws TKV_INPUT where it is not JSON, TKV_CONFIG with the field at fault
  */
 export function parseBundle(json: string, path: string = 'bundle'): PolicyBundle {
@@ -90,20 +90,17 @@ export function readBundle(value: unknown): PolicyBundle {
     if (fields[slot] !== undefined) slots[slot] = readSpec(slot, fields[slot]);
   }
   const { name, generation, parentId, mutations } = fields;
-  if (generation !== undefined && !(Number.isSafeInteger(generation) && Number(generation) >= 0)) {
-    throw configError('generation', `is ${shown(generation)}`, 'Give it an integer of at least 0.');
-  }
-  if (mutations !== undefined && !(Array.isArray(mutations) && mutations.length <= bundleLimits.mutations)) {
-    throw configError('mutations', `is ${shown(mutations)}`, 'Give it a list of up to 1000 texts.');
+  if (Array.isArray(mutations) && mutations.length > bundleLimits.mutations) {
+    throw configError('mutations', `are ${mutations.length}`, 'Give it a list of up to 1000 texts.');
   }
   const bundle: PolicyBundle = {
     ...slots,
-    ...(name === undefined ? {} : { name: text('name', name) }),
-    ...(generation === undefined ? {} : { generation: Number(generation) }),
-    ...(parentId === undefined ? {} : { parentId: text('parentId', parentId) }),
+    ...(name === undefined ? {} : { name: is.text().read(name, 'name', 'TKV_CONFIG') }),
+    ...(generation === undefined ? {} : { generation: is.integer(0).read(generation, 'generation') }),
+    ...(parentId === undefined ? {} : { parentId: is.text().read(parentId, 'parentId', 'TKV_CONFIG') }),
     ...(mutations === undefined
       ? {}
-      : { mutations: (mutations as unknown[]).map((each, i) => text(`mutations[${i}]`, each)) }),
+      : { mutations: mutationList.read(mutations, 'mutations', 'TKV_CONFIG') }),
   };
   if (Object.keys(slots).length === 0) {
     const remedy = `Give it one or more of ${policySlots.join(', ')}.`;
@@ -145,7 +142,7 @@ function readTreePolicy(slot: PolicySlot, value: unknown): DecisionTreePolicy {
   const root = readTree(slot, fields.root);
   if (fields.entrypoint === undefined) return { type: 'decisionTree', root };
   const names = functions.map(({ name }) => name);
-  const entrypoint = text(`${slot}.entrypoint`, fields.entrypoint);
+  const entrypoint = is.text().read(fields.entrypoint, `${slot}.entrypoint`, 'TKV_CONFIG');
   if (!names.includes(entrypoint)) throw unknownName(`${slot}.entrypoint`, entrypoint, names);
   return { type: 'decisionTree', root, entrypoint };
 }
@@ -171,7 +168,7 @@ function readCode(slot: PolicySlot, value: unknown): CodePolicy {
   if (fields.language === undefined) throw missing(`${slot}.language`, languages);
   const language = languages.find((name) => name === fields.language);
   if (language === undefined) throw unknownName(`${slot}.language`, String(fields.language), languages);
-  const source = text(`${slot}.source`, fields.source);
+  const source = is.text().read(fields.source, `${slot}.source`, 'TKV_CONFIG');
   if (source.length > bundleLimits.sourceCharacters) {
     const remedy = `Keep it to ${bundleLimits.sourceCharacters}.`;
     throw configError(`${slot}.source`, `has ${source.length} characters`, remedy);
@@ -181,7 +178,9 @@ function readCode(slot: PolicySlot, value: unknown): CodePolicy {
     type: 'code',
     language,
     source,
-    ...(entrypoint === undefined ? {} : { entrypoint: text(`${slot}.entrypoint`, entrypoint) }),
+    ...(entrypoint === undefined
+      ? {}
+      : { entrypoint: is.text().read(entrypoint, `${slot}.entrypoint`, 'TKV_CONFIG') }),
   };
 }
 
@@ -234,7 +233,7 @@ function readCondition(
       `Use one of ${treeComparisons.join(' ')}.`,
     );
   }
-  return { feature, comparison, value: finite(`${field}.value`, fields.value) };
+  return { feature, comparison, value: finite.read(fields.value, `${field}.value`, 'TKV_CONFIG') };
 }
 
 /** The error for an unknown feature. The usual mistakes are a feature without its group, and a feature that is text. */
@@ -274,15 +273,10 @@ function readLeaf(slot: PolicySlot, field: string, node: unknown): TreeLeaf {
       `The action ${action} takes none: leave it out.`,
     );
   }
-  const amount = finite(`${field}.value`, value);
+  const amount = finite.read(value, `${field}.value`, 'TKV_CONFIG');
   if (rule.unit === 'µs' && amount < 0) {
     const remedy = `The action ${action} takes µs of at least 0.`;
     throw configError(`${field}.value`, `is ${shown(value)}`, remedy);
   }
   return { action, value: amount };
-}
-
-function finite(field: string, value: unknown): number {
-  if (typeof value === 'number' && Number.isFinite(value)) return value;
-  throw configError(field, `is ${shown(value)}`, 'Give it a finite number.');
 }

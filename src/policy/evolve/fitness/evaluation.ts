@@ -17,7 +17,7 @@ export interface EvaluationError {
   readonly line?: number;
 }
 
-/** One workload of a suite, with its seed. */
+/** The result of one case of a suite: a workload with its seed. */
 export interface CaseResult {
   /** Workload, model of time, seed: `shared-prefixes/roofline/7`. */
   readonly id: string;

@@ -68,7 +68,7 @@ interface KVBlocksCleared {
   readonly medium: string | null;
 }
 
-/** Blocks can be found from now on, no more, or none of a publisher. */
+/** An event of a publisher's caches: blocks were stored, removed, or all were cleared. */
 export type KVEvent = KVBlocksStored | KVBlocksRemoved | KVBlocksCleared;
 
 /** One message: events that happened together. */

@@ -368,6 +368,7 @@ function drawing(name: string, how: DrawName, about: string): PolicyEntry<Routin
 export const routingPolicies: Registry<RoutingPolicy> = new Registry<RoutingPolicy>('routing', [
   {
     name: 'round-robin',
+    isUsual: true,
     about: 'in turn',
     parameters: {},
     readsKeys: false,
@@ -375,7 +376,7 @@ export const routingPolicies: Registry<RoutingPolicy> = new Registry<RoutingPoli
     make: () => new RoundRobin(),
   },
   ...instanceScores.names.map(byScore),
-  weighted('weighted', 'a weighted sum of scorers', defaultScorers),
+  { ...weighted('weighted', 'a weighted sum of scorers', defaultScorers), isOfScorers: true },
   weighted('prefix-affinity', 'where the router sent the prefix before, and load', {
     'prefix-affinity': 1,
     'load-balance': 1,

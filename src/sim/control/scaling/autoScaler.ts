@@ -4,7 +4,7 @@
  * without a break during its window; acting, and wishing otherwise, starts the window anew.
  */
 
-import { configError, invariant, requireInteger } from '../../../runtime/errors.ts';
+import { configError, described, invariant, requireInteger } from '../../../runtime/errors.ts';
 import * as is from '../../../runtime/kinds.ts';
 import { type Kinds, optionTable } from '../../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
@@ -16,10 +16,12 @@ import {
   type DelayDistribution,
   type DrainMode,
   type DrainPolicy,
+  drainModes,
   type LoadSample,
   type ScaleDecision,
   type ScalingActuationConfig,
   type WarmupProfile,
+  warmupCurves,
   warmupFactor,
 } from './autoScalePolicy.ts';
 import { towards } from './reactive.ts';
@@ -63,28 +65,29 @@ export const noTriggers: ScaleTriggers = {
   sustainedUs: 0,
 };
 
+const triggerTable = optionTable(
+  {
+    queueDepth: is.number(),
+    sloAttainment: is.number(),
+    utilizationHigh: is.number(),
+    utilizationLow: is.number(),
+    rateChange: is.number(),
+    sustainedUs: is.number(),
+  } satisfies Kinds<ScaleTriggers>,
+  'TKV_CONFIG',
+);
 const scalerTable = optionTable(
   {
+    /** The registry of policies resolves it. */
     policy: is.passed(),
-    mode: is.passed(),
+    mode: is.oneOf<AutoScalerConfig['mode']>(['periodic', 'event']),
     pollIntervalUs: is.integer(1),
     minReplicas: is.integer(0, 1024),
     maxReplicas: is.integer(1, 1024),
     upWindowUs: is.integer(0),
     downWindowUs: is.integer(0),
-    triggers: is.passed(),
+    triggers: triggerTable,
   } satisfies Kinds<AutoScalerConfig>,
-  'TKV_CONFIG',
-);
-const triggerTable = optionTable(
-  {
-    queueDepth: is.passed(),
-    sloAttainment: is.passed(),
-    utilizationHigh: is.passed(),
-    utilizationLow: is.passed(),
-    rateChange: is.passed(),
-    sustainedUs: is.passed(),
-  } satisfies Kinds<ScaleTriggers>,
   'TKV_CONFIG',
 );
 
@@ -102,7 +105,6 @@ function canFire({
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
   scalerTable.read(config, 'scaling');
-  triggerTable.read(config.triggers, 'scaling.triggers');
   if (config.minReplicas > config.maxReplicas) {
     const problem = `is ${config.minReplicas}, above scaling.maxReplicas ${config.maxReplicas}`;
     throw configError('scaling.minReplicas', problem, 'Lower it, or raise the other.');
@@ -255,54 +257,43 @@ export type ReplicaAction =
   /** It is gone; what it still had is lost. */
   | { readonly kind: 'terminate'; readonly replica: number };
 
+const delayUs = is.by((value: number, field: string) => {
+  if (Number.isFinite(value) && value >= 0 && value <= 1e12) return value;
+  throw configError(field, `is ${described(value)}`, 'Give microseconds from 0 to 10^12.');
+});
+const penalty = is.by((value: number, field: string) => {
+  if (value >= 1 && value <= 1000) return value;
+  throw configError(field, `is ${described(value)}`, 'Give a factor from 1 to 1000; 1 means no penalty.');
+});
 const delayTable = optionTable(
-  { meanUs: is.passed(), stddevUs: is.passed() } satisfies Kinds<DelayDistribution>,
+  { meanUs: delayUs, stddevUs: delayUs } satisfies Kinds<DelayDistribution>,
   'TKV_CONFIG',
 );
 const actuationTable = optionTable(
   {
-    decisionDelay: is.passed(),
-    provisioningDelay: is.passed(),
-    modelLoadTime: is.passed(),
-    warmup: is.passed(),
-    drain: is.passed(),
+    decisionDelay: delayTable,
+    provisioningDelay: delayTable,
+    modelLoadTime: delayTable,
+    warmup: optionTable(
+      {
+        durationUs: is.integer(0, 1e12),
+        curve: is.oneOf(warmupCurves),
+        initialPenaltyFactor: penalty,
+      } satisfies Kinds<WarmupProfile>,
+      'TKV_CONFIG',
+    ),
+    drain: optionTable(
+      { mode: is.oneOf(drainModes), drainTimeoutUs: is.integer(0, 1e12) } satisfies Kinds<DrainPolicy>,
+      'TKV_CONFIG',
+    ),
   } satisfies Kinds<ScalingActuationConfig>,
-  'TKV_CONFIG',
-);
-const warmupTable = optionTable(
-  {
-    durationUs: is.integer(0, 1e12),
-    curve: is.passed(),
-    initialPenaltyFactor: is.passed(),
-  } satisfies Kinds<WarmupProfile>,
-  'TKV_CONFIG',
-);
-const drainTable = optionTable(
-  { mode: is.passed(), drainTimeoutUs: is.integer(0, 1e12) } satisfies Kinds<DrainPolicy>,
   'TKV_CONFIG',
 );
 
 /** @throws TKV_CONFIG with the field at fault */
 export function checkActuation(config: ScalingActuationConfig): ScalingActuationConfig {
-  const { warmup, drain } = actuationTable.read(config, 'actuation');
-  warmupTable.read(warmup, 'warmup');
-  drainTable.read(drain, 'drain');
-  for (const name of ['decisionDelay', 'provisioningDelay', 'modelLoadTime'] as const) {
-    delayTable.read(config[name], name);
-    for (const part of ['meanUs', 'stddevUs'] as const) {
-      const value = config[name][part];
-      if (Number.isFinite(value) && value >= 0 && value <= 1e12) continue;
-      throw configError(`${name}.${part}`, `is ${value}`, 'Give microseconds from 0 to 10^12.');
-    }
-  }
-  if (!(warmup.initialPenaltyFactor >= 1 && warmup.initialPenaltyFactor <= 1000)) {
-    const problem = `is ${warmup.initialPenaltyFactor}`;
-    throw configError(
-      'warmup.initialPenaltyFactor',
-      problem,
-      'Give a factor from 1 to 1000; 1 means no penalty.',
-    );
-  }
+  // fields of delays, warm-up and drain are named as the callers write them
+  actuationTable.read(config, 'config');
   return config;
 }
 

@@ -36,6 +36,8 @@ export const clusterKnobs = {
     max: 1e12,
     whole: true,
     or: 0,
+    in: 'control',
+    key: 'admission_latency_us',
   },
   'control.tokenBucket.capacity': {
     flags: '--token-bucket-capacity <n>',
@@ -62,6 +64,8 @@ export const clusterKnobs = {
     max: 1e12,
     whole: true,
     or: 0,
+    in: 'control',
+    key: 'routing_latency_us',
   },
   'control.routing.policy': {
     flags: '--routing-policy <name>',
@@ -72,7 +76,7 @@ export const clusterKnobs = {
     flags: '--routing-scorers <list>',
     about: 'scorers of weighted routing, as precise-prefix-cache:1,active-requests:2',
     kind: 'weights',
-    needs: ['weighted'],
+    needs: ['scorers'],
   },
   'control.routing.parameters': {
     flags: '--routing-parameters <list>',
@@ -89,6 +93,8 @@ export const clusterKnobs = {
     whole: true,
     or: 50_000,
     needs: ['readsReports'],
+    in: 'control.signals',
+    key: 'snapshot_interval_us',
   },
   'control.cacheSignalUs': {
     flags: '--cache-signal-delay <time>',
@@ -100,6 +106,8 @@ export const clusterKnobs = {
     whole: true,
     or: 50_000,
     needs: ['readsKeys'],
+    in: 'control.signals',
+    key: 'cache_signal_us',
   },
   'control.shadow': {
     flags: '--shadow-kv <model>',
@@ -234,6 +242,8 @@ export const gatewayKnobs = {
     whole: true,
     or: 0,
     needs: ['gateway', 'waits'],
+    in: 'control.gateway',
+    key: 'ttl_us',
   },
   'gateway.tickUs': {
     flags: '--dispatch-tick-interval <time>',
@@ -245,6 +255,8 @@ export const gatewayKnobs = {
     whole: true,
     or: 1000,
     needs: ['gateway'],
+    in: 'control.gateway',
+    key: 'tick_us',
   },
   'gateway.shedding': {
     flags: '--queue-shedding',
@@ -316,6 +328,8 @@ export const handoffKnobs = {
     max: 1e9,
     or: 25,
     needs: ['roles', 'handsOff'],
+    in: 'handoff',
+    key: 'bandwidth_gb_per_s',
   },
   'handoff.baseLatencyMs': {
     flags: '--pd-transfer-base-latency <time>',
@@ -333,17 +347,23 @@ export const handoffKnobs = {
     kind: 'text',
     or: 'request',
     needs: ['roles', 'handsOff'],
+    in: 'handoff',
+    key: 'granularity',
   },
   'handoff.pipelined': {
     flags: '--pd-transfer-pipelined',
     about: 'overlap KV transfer with the rest of the prefill',
     kind: 'flag',
     needs: ['handsOff'],
+    in: 'handoff',
+    key: 'pipelined',
   },
   'handoff.missingOnly': {
     flags: '--pd-transfer-missing',
     about: 'skip blocks that the decode instance has cached',
     kind: 'flag',
     needs: ['handsOff'],
+    in: 'handoff',
+    key: 'missing_only',
   },
 } as const;

@@ -37,7 +37,7 @@ export const modelKnobs = {
   'latency.model': {
     flags: '--latency-model <name>',
     about:
-      'latency model: calibrated, trained-physics, roofline, linear or blackbox (default: calibrated for measured GPUs, else trained-physics)',
+      'latency model: calibrated, kernels, trained-physics, roofline, linear or blackbox (default: calibrated)',
     kind: 'text',
     upstream: 'trained-physics',
     in: 'model',
@@ -164,10 +164,17 @@ export const memoryKnobs = {
   },
   'engine.kvCacheDtype': {
     flags: '--kv-cache-dtype <name>',
-    about: "precision of the KV cache: auto (the model's) or fp8 (a byte an element)",
+    about: "precision of the KV cache: auto (the checkpoint's), fp8 (a byte an element) or bfloat16",
     kind: 'name',
-    names: ['auto', 'fp8'],
+    names: ['auto', 'fp8', 'bfloat16'],
     or: 'auto',
+    in: 'model',
+  },
+  'engine.quantization': {
+    flags: '--quantization <name>',
+    about: 'quantise a model of 16 bits while it loads: fp8 (default: as its files say)',
+    kind: 'name',
+    names: ['fp8'],
     in: 'model',
   },
   'engine.maxLoras': {

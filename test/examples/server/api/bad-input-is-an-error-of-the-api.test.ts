@@ -235,6 +235,34 @@ describe('more requests than the queue holds', () => {
   });
 });
 
+describe('a key that floods the queue', () => {
+  it('takes a share of its places, and the requests of another key are taken', async () => {
+    await using flooded = await LiveServer.start({
+      apiKeys: keys,
+      hbmBytes: 32 * blockBytes,
+      ddrBytes: 0,
+      maxSequences: 1,
+      maxWaiting: 16,
+    });
+    const { engine } = flooded.serving;
+    const headers = { authorization: 'Bearer key-b', 'content-type': 'application/json' };
+    const body = completion({ max_tokens: 60, ignore_eos: true, temperature: 0 });
+    const post = (): Promise<Response> =>
+      fetch(new URL(completions, flooded.url), { method: 'POST', headers, body });
+    const flood = Array.from({ length: 60 }, () => flooded.post(completions, body));
+    const answers = flood.map((each) => each.then(({ status }) => status));
+    // at least one was refused: its share is full
+    expect(
+      await Promise.any(answers.map((each) => each.then((s) => (s === 429 ? s : Promise.reject())))),
+    ).toBe(429);
+    expect(engine.size - engine.running, 'its share').toBeLessThanOrEqual(8);
+    const others = await Promise.all([post(), post(), post()]);
+    expect(others.map(({ status }) => status)).toEqual([200, 200, 200]);
+    const statuses = await Promise.all(answers);
+    expect(statuses.filter((status) => status === 200).length).toBeGreaterThanOrEqual(8);
+  });
+});
+
 describe('clients that behave badly', () => {
   it('break off in the middle of a body, or never read their stream', async () => {
     await server.idle();

@@ -55,17 +55,17 @@ describe('stop strings', () => {
       });
       const stop = new StopStrings(stops);
       let given = '';
-      for (let at = 0; at < text.length && !stop.hasStopped; ) {
+      for (let at = 0; at < text.length && stop.stoppedAt === undefined; ) {
         const length = 1 + random.below(4);
         given += stop.push(text.slice(at, at + length));
         at += length;
         for (const each of stops) expect(given, `seed ${seed}`).not.toContain(each);
       }
-      if (!stop.hasStopped) given += stop.end();
+      if (stop.stoppedAt === undefined) given += stop.end();
       // Of stops that overlap, which one is met first depends on the pieces; none is ever given out.
-      expect(stop.hasStopped).toBe(stops.some((each) => text.includes(each)));
+      expect(stop.stoppedAt !== undefined).toBe(stops.some((each) => text.includes(each)));
       expect(text.startsWith(given)).toBe(true);
-      if (!stop.hasStopped) expect(given).toBe(text);
+      if (stop.stoppedAt === undefined) expect(given).toBe(text);
     }
   });
 });

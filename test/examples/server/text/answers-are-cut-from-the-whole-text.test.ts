@@ -175,7 +175,9 @@ describe('stop strings', () => {
     const texts = fc.array(fc.string({ unit: fc.constantFrom('a', 'b'), maxLength: 4 }), { maxLength: 12 });
     const cut = (each: readonly string[], pieces: readonly string[]): string => {
       const stop = new StopStrings(each);
-      return pieces.map((piece) => stop.push(piece)).join('') + (stop.hasStopped ? '' : stop.end());
+      return (
+        pieces.map((piece) => stop.push(piece)).join('') + (stop.stoppedAt !== undefined ? '' : stop.end())
+      );
     };
     fc.assert(
       fc.property(stops, texts, (each, pieces) => {

@@ -4,44 +4,66 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ChatTemplate, TextTokenizer } from '../../../../examples/server/engine/text/index.ts';
-import { Template } from '../../../../examples/server/engine/text/jinja/template.ts';
+import {
+  type ChatMessage,
+  ChatTemplate,
+  type TemplateTool,
+  TextTokenizer,
+} from '../../../../examples/server/engine/text/index.ts';
 import { tinyModelDirectory } from '../../../../examples/server/tinyModel/make.ts';
 
 interface Rendered {
   /** How the texts were made. */
   readonly how: string;
-  readonly values: object;
-  readonly cases: readonly { readonly template: string; readonly text?: string; readonly fails?: string }[];
+  readonly templates: Readonly<Record<string, string>>;
+  readonly chats: Readonly<
+    Record<
+      string,
+      { readonly messages: readonly ChatMessage[]; readonly tools: readonly TemplateTool[] | null }
+    >
+  >;
+  readonly cases: readonly {
+    readonly template: string;
+    readonly chat: string;
+    readonly text?: string;
+    readonly fails?: string;
+  }[];
 }
 
 const data = JSON.parse(
-  readFileSync(new URL('./fixtures/jinjaTemplates.json', import.meta.url), 'utf8'),
+  readFileSync(new URL('./fixtures/chatTemplates.json', import.meta.url), 'utf8'),
 ) as Rendered;
+const templateNamed = (name: string): ChatTemplate =>
+  new ChatTemplate({ chat_template: data.templates[name], bos_token: '<s>', eos_token: '</s>' });
 
 describe('templates', () => {
-  it('render as transformers renders them, character for character', () => {
-    const rendered = data.cases.filter(({ text }) => text !== undefined);
-    expect(rendered.length).toBeGreaterThan(1000);
-    for (const { template, text } of rendered) {
-      expect(new Template(template).render(data.values), template).toBe(text);
+  it('render as jinja2 with the settings of transformers renders them, or refuse where it does', () => {
+    expect(data.cases.length).toBeGreaterThan(30);
+    expect(data.cases.filter(({ fails }) => fails !== undefined).length).toBeGreaterThan(1);
+    for (const { template, chat, text, fails } of data.cases) {
+      const { messages, tools } = data.chats[chat];
+      const rendered = (): string => templateNamed(template).render(messages, tools ?? []);
+      if (text === undefined) expect(rendered, `${template}, ${chat}: ${fails}`).toThrow(/refuses these/);
+      else expect(rendered(), `${template}, ${chat}`).toBe(text);
     }
   });
 
-  it('fail where they fail there', () => {
-    const failing = data.cases.filter(({ fails }) => fails !== undefined);
-    expect(failing.length).toBeGreaterThan(300);
-    for (const { template, fails } of failing) {
-      expect(() => new Template(template).render(data.values), `${template}: ${fails}`).toThrow();
-    }
+  it('take tools where they have calls in the form that is read', () => {
+    const taking = Object.keys(data.templates).filter((name) => templateNamed(name).takesTools);
+    expect(taking).toEqual(['hermes tools']);
   });
 
   it.each([
-    ['loops', '{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}', /turns/],
-    ['texts', "{{ 'a' * 1000000000 }}", /too long/],
-    ['numbers', '{{ 9 ** 999999999 }}', /too long/],
+    [
+      'loops',
+      '{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}',
+      /more than 2000 ms/,
+    ],
+    ['texts', "{{ 'a' * 1000000000 }}", /refuses/],
+    ['numbers', '{{ 9 ** 999999999 }}', /refuses/],
+    ['lists', '{{ range(1000000000) }}', /at most 100000/],
     ['recursion', '{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}', /./],
-    ['output', "{% for a in range(100000) %}{{ 'a' * 100000 }}{% endfor %}", /too long/],
+    ['output', `{% for a in range(100000) %}${'a'.repeat(1000)}{% endfor %}`, /too long/],
   ])('are refused when they never end: %s', (_name, template, words) => {
     const chat = new ChatTemplate({ chat_template: template });
     expect(() => chat.render([{ role: 'user', content: 'a' }])).toThrow(words);
@@ -106,8 +128,10 @@ describe('a chat template', () => {
   });
 
   it('has the special tokens of the model, also those of the older file', () => {
-    configure({ chat_template: '{{ bos_token }}{{ eos_token }}{{ tools == none }}{{ documents == none }}' });
+    configure({
+      chat_template: '{{ bos_token }}{{ eos_token }}{{ "nothing" if tools == none and documents == none }}',
+    });
     write('special_tokens_map.json', JSON.stringify({ bos_token: { content: '<s>' } }));
-    expect(rendered()).toBe('<s><|im_end|>TrueTrue');
+    expect(rendered()).toBe('<s><|im_end|>nothing');
   });
 });

@@ -7,6 +7,8 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
+import { Publisher } from 'zeromq';
+import { loadMessagePack, numberFrame, packBatch } from '../../../../src/serve/gateway/events/wire.ts';
 import { CachePicture, type KVEventSubscription, subscribeKVEvents } from '../../../../src/serve/index.ts';
 import { portOfOurOwn } from '../../../ports.ts';
 
@@ -120,3 +122,50 @@ it.each(['without replays', 'with replays', 'without replays, while the reader i
     if (replayEndpoint !== undefined) expect(reader.knows(FAR)).toBe(true);
   },
 );
+
+it('has nothing of the first one behind the loss, however much of it waits in the socket', async () => {
+  const endpoint = await endpointOf();
+  const subscription = await subscribeKVEvents({ endpoint });
+  open.push(() => subscription.close());
+  const picture = new CachePicture();
+  /** Blocks as they were told, and -1 where all were doubted. */
+  const told: number[] = [];
+  const reading = (async () => {
+    for await (const batch of subscription) {
+      picture.apply(batch);
+      for (const event of batch.events) told.push(event.type === 'stored' ? event.tokenIds[0] : -1);
+    }
+  })();
+  const pack = await loadMessagePack();
+  let number = 0n;
+  const say = async (socket: Publisher, block: number): Promise<void> => {
+    const event = ['BlockStored', [BigInt(block + 1)], null, tokensOf(block), 4, null, 'GPU'];
+    await socket.send(['', numberFrame(number++), packBatch(pack, 1, [event], 0)]);
+  };
+  const sayUntilTold = async (socket: Publisher, block: number): Promise<void> => {
+    while (!told.includes(block)) {
+      await say(socket, block);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  };
+  const first = new Publisher({ linger: 0, sendHighWaterMark: 0 });
+  await first.bind(endpoint);
+  await sayUntilTold(first, 0);
+  const losses = told.filter((block) => block === -1).length;
+  // the connection ends while many of its messages have come and are not read
+  for (let block = 1; block <= 5000; block++) await say(first, block);
+  first.close();
+  while (told.filter((block) => block === -1).length === losses)
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  const second = new Publisher({ linger: 0 });
+  open.push(() => second.close());
+  await second.bind(endpoint);
+  await sayUntilTold(second, FAR);
+  const behind = told.slice(told.indexOf(-1, told.indexOf(0)));
+  expect(behind.filter((block) => block !== -1 && block !== FAR)).toEqual([]);
+  expect(
+    told.filter((block) => block !== -1 && block !== FAR && picture.match(tokensOf(block)).blocks > 0),
+  ).toEqual([]);
+  await subscription.close();
+  await reading;
+});

@@ -237,10 +237,13 @@ describe('filters', () => {
   });
 
   it.each([
-    [{ minPrefixMatch: 0 }, /routing\.minPrefixMatch is 0\. Give it a number above 0 and up to 1/],
-    [{ tierExploration: 1.5 }, /routing\.tierExploration is 1\.5\./],
+    [{ minPrefixMatch: 0 }, /routing\.minPrefixMatch is 0, not a number above 0 and up to 1/],
+    [{ tierExploration: 1.5 }, /routing\.tierExploration is 1\.5, not a number of at least 0 and up to 1\./],
     [{ concurrencyKind: 'token' }, /routing\.concurrencyKind.*tokens/],
-    [{ sloHeadroomTier: 'yes' }, /routing\.sloHeadroomTier is "yes"\. Set it to true or false/],
+    [
+      { sloHeadroomTier: 'yes' },
+      /routing\.sloHeadroomTier must be true or false, and it is "yes"\. Pass one of them/,
+    ],
     [{ concurrencyHeadroom: -1 }, /routing\.concurrencyHeadroom is -1/],
   ])('refuse %j', (filters, message) => {
     expect(() => make(filters)).toThrow(message);
