@@ -8,7 +8,7 @@ import { main } from '../../command.ts';
 const guide = readFileSync(new URL('../../../docs/guide/plan.md', import.meta.url), 'utf8');
 const [, section] =
   /^## Three questions$(.*?)^## /ms.exec(guide) ?? expect.fail('the guide has no such section');
-const commands = [...section.matchAll(/^ {4}tierkv (.*)$/gm)].map(([, words]) => words);
+const commands = [...section.matchAll(/^ {4}npx tierkv (.*)$/gm)].map(([, words]) => words);
 
 /** What a command of the guide prints. At 20 requests a second conversations need some ten thousand of them. */
 function answered(words: string, ...more: string[]): string {
