@@ -91,6 +91,11 @@ export interface HbmStoreOptions {
    * How boxes move: by kernels or by one copy a run. Default: chosen by the length and number of the runs.
    */
   readonly boxPath?: BoxPath;
+  /**
+   * Threads that copy between host memory and mapped buffers; 0 for none. Default: what a measurement at open finds
+   * clearly faster than one thread, at most the machine's cores less one, and none for buffers below 8 MiB.
+   */
+  readonly copyThreads?: number;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }
@@ -102,6 +107,7 @@ export const hbmStoreOptionsTable: OptionTable<HbmStoreOptions> = optionTable(
     stagingBuffers: is.optional(is.passed()),
     verifyWrites: is.optional(is.passed()),
     boxPath: is.optional(is.passed()),
+    copyThreads: is.optional(is.integer(0, 64)),
     label: is.optional(is.passed()),
   } satisfies Kinds<HbmStoreOptions>,
   'TKV_CONFIG',
