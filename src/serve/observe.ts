@@ -39,7 +39,7 @@ export interface ObserveOptions {
 interface ObservedLine {
   readonly arrival_us: number;
   readonly prompt_tokens: number;
-  /** -1 where nobody counted them: an event of a stream may hold several. A fit leaves such lines out. */
+  /** -1 where they were not counted: an event of a stream may hold several. A fit leaves such lines out. */
   readonly output_tokens: number;
   readonly ttft_us: number;
   readonly e2e_us: number;

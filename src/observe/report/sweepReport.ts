@@ -74,7 +74,7 @@ function targetText(targets: SweptGrid['targets']): string {
   return `${parts.join(' and ')} (p99)`;
 }
 
-/** Each demand with its cheapest point: one that serves fewer requests is no cheaper way to serve more. */
+/** Each demand with its cheapest point: one that serves fewer requests does not show what more of them cost. */
 function demandsText({ byDemand, nameOf }: SweptGrid, asked: string): string {
   const met = byDemand.filter(({ best }) => best !== undefined).length;
   const each = byDemand.slice(0, DEMANDS_NAMED).map(({ demand, best }) => {

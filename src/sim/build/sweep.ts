@@ -26,7 +26,7 @@ function parseAxis(text: string): { readonly name: string; readonly values: read
 
 /**
  * What is asked of a point, of its values: the model, the requests and the seed that draws them. Points are compared where this is the
- * same; a deployment that serves fewer requests is no cheaper one.
+ * same; a deployment that serves fewer requests does not show what more cost.
  */
 export function demandOf(values: SweepPoint['values']): SweepPoint['values'] {
   return Object.fromEntries(Object.entries(values).filter(([name]) => isDemand(name)));

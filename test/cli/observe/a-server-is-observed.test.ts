@@ -194,7 +194,7 @@ it('tokens that the server does not count are counted by the tokenizer, or said 
   const text = [...unknown.lines, whole].map((line) => JSON.stringify(line)).join('\n');
   const read = readMeasuredRun(text, 'run');
   expect(read.requests).toHaveLength(1);
-  expect(read.taken.notes).toEqual(['3 requests whose tokens nobody counted left out']);
+  expect(read.taken.notes).toEqual(['3 requests whose tokens were not counted left out']);
 
   const folder = fs.mkdtempSync(join(tmpdir(), 'tierkv-observe-'));
   onTestFinished(() => fs.rmSync(folder, { recursive: true }));
@@ -214,7 +214,7 @@ it('tokens that the server does not count are counted by the tokenizer, or said 
   expect(lines.map(({ output_tokens }) => output_tokens)).toEqual([6, 6, 6]);
 });
 
-it('an event without text is no token, and no first one', async () => {
+it('an event without text does not count as a token, nor as the first one', async () => {
   let emptyMs = 0;
   const url = await writing(async (response, tokens) => {
     response.write(event(''));
@@ -232,7 +232,7 @@ it('an event without text is no token, and no first one', async () => {
   expect(1000 * emptyMs).toBeLessThanOrEqual(Math.max(...lines.map(({ ttft_us }) => ttft_us)));
 });
 
-it('an error of null is none, and a last line needs no end', async () => {
+it('an error of null does not fail an answer, and a last line needs no end', async () => {
   const url = await writing((response, tokens) => {
     for (let i = 0; i < tokens; i++) response.write(event('x', { error: null }));
     response.end(`${counted(tokens)}data: [DONE]`);

@@ -79,7 +79,7 @@ describe('what failed a short run', () => {
     expect(texts(answer)).toContain('1 instance x 1 H100: short run');
   });
 
-  it('by more is no reason to say that none meets the targets, where a whole run of it was near', async () => {
+  it('by little is run whole before it is said that none meets the targets', async () => {
     const { runner: rule } = ruled((instances, requests) => (instances === 8 && requests === 900 ? 99 : 124));
     const answer = await plan({ ...question, roles: ['shared'] }, { runner: rule });
     expect(answer.choice?.deployment.instances).toBe(8);
