@@ -113,7 +113,7 @@ function checkSections({ checks, choice: option }: PlanAnswer): ReportSection[] 
   ];
 }
 
-/** What each size of the tiers that were asked about brings. */
+/** Sizes of tiers that were asked about, each with its run. */
 function sizeSections({ bySize }: PlanAnswer): ReportSection[] {
   if (bySize.length === 0) return [];
   const sizes = ({ deployment }: PlanOption): string =>

@@ -25,7 +25,7 @@ function parseAxis(text: string): { readonly name: string; readonly values: read
 }
 
 /**
- * What is asked of a point, of its values: the model, the requests and the seed that draws them. Points are compared where this is the
+ * The demand that a point has to serve, among its values: the model, the requests and the seed that draws them. Points are compared where this is the
  * same; a deployment that serves fewer requests does not show what more cost.
  */
 export function demandOf(values: SweepPoint['values']): SweepPoint['values'] {

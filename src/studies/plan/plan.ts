@@ -283,7 +283,7 @@ export function decidingTarget({ targets }: PlanOption): TargetMeasured {
   return targets.reduce((most, one) => (one.ms / one.boundMs > most.ms / most.boundMs ? one : most));
 }
 
-/** What each size of a tier brings: the same deployment and traffic with nothing else changed. */
+/** A run of each size of a tier: the same deployment and traffic with nothing else changed. */
 async function bySize(
   question: CheckedQuestion,
   trials: Trials,

@@ -44,7 +44,7 @@ interface Family {
 export interface ExcludedMachine {
   readonly gpu: string;
   readonly tensorParallel: number;
-  /** What it lacks. */
+  /** The kind of its lack. */
   readonly why: Excluded['why'];
   readonly reason: string;
 }
@@ -103,7 +103,7 @@ const SHORT_MIN = 300;
 const FINALISTS = 3;
 /** Machines whose variants are tried: those nearest to the targets below the cost of the best. */
 const VARIED_MACHINES = 2;
-/** What missed a target in a short run by less than this factor is run whole: the percentiles of few requests are rough. */
+/** A deployment that missed a target in a short run by less than this factor is run whole: the percentiles of few requests are rough. */
 const NEAR_MISS = 1.25;
 /** Other engines: longer steps for prompts, shorter ones for answers, larger batches for throughput. */
 const engineVariants = [
@@ -427,7 +427,7 @@ export class PlanSearch {
   }
 
   /**
-   * What the choice beat of the other role: of what was tried the cheapest that meets the targets, or what came nearest. Where none
+   * The best of the other role: of what was tried the cheapest that meets the targets, or what came nearest. Where none
    * was tried, a short run of as many instances says how they compare.
    */
   async #beatenBy(best: DeploymentChoice): Promise<Tried | undefined> {
