@@ -50,6 +50,7 @@ const saysMore =
 export class AnswerMeter {
   readonly #streams: boolean;
   readonly #token: (isFirst: boolean) => void;
+  readonly #said: ((text: string) => void) | undefined;
   /** Choices of the answer that must end, and which have. */
   readonly #choices: number;
   readonly #ended = new Set<unknown>();
@@ -75,8 +76,15 @@ export class AnswerMeter {
   /**
    * @param choices that were asked for
    * @param token is called at each event of a stream that has a token or some; when those of another answer came is not known
+   * @param said is called with each piece of the answer's text; without it most events of a stream need not be parsed
    */
-  constructor(streams: boolean, choices: number = 1, token: (isFirst: boolean) => void = () => {}) {
+  constructor(
+    streams: boolean,
+    choices: number = 1,
+    token: (isFirst: boolean) => void = () => {},
+    said?: (text: string) => void,
+  ) {
+    this.#said = said;
     this.#streams = streams;
     this.#choices = choices;
     this.#token = token;
@@ -195,7 +203,8 @@ export class AnswerMeter {
       this.#hasData = true;
       this.#id = firstId.exec(line)?.[1] ?? '';
     }
-    if (!saysMore.test(line) || this.#take(line.slice(5))) this.#token(this.#events++ === 0);
+    const isPlain = this.#said === undefined && !saysMore.test(line);
+    if (isPlain || this.#take(line.slice(5))) this.#token(this.#events++ === 0);
   }
 
   /** @returns whether it has something of an answer */
@@ -214,6 +223,7 @@ export class AnswerMeter {
     else if (object === 'error' || type === 'error' || isFailed) this.#failed(body);
     else if (typeof body.error_code === 'number' && body.error_code !== 0) this.#failed(body);
     for (const [i, choice] of said.entries()) this.#choice(choice, i);
+    if (this.#said !== undefined) for (const choice of said) this.#said(textOf(choice));
     this.#count(body.usage ?? body.message?.usage ?? response?.usage, type === 'message_start');
     return said.some(hasContent) || (type === 'content_block_delta' && !tokenlessDeltas.has(delta?.type));
   }
@@ -306,6 +316,16 @@ function jsonOf(text: string): unknown {
 /** Whether a field that tells of an error tells of one: servers also write it empty. */
 function isSaid(error: unknown): boolean {
   return error !== undefined && error !== null && error !== false && error !== '';
+}
+
+/** The text of a choice, in UTF-8: events are split as bytes. */
+function textOf(choice: unknown): string {
+  const { delta, text } = (choice ?? {}) as {
+    readonly delta?: { readonly content?: unknown };
+    readonly text?: unknown;
+  };
+  const said = text ?? delta?.content;
+  return typeof said === 'string' ? Buffer.from(said, 'latin1').toString('utf8') : '';
 }
 
 /** Whether a choice has more than the role of who speaks. */

@@ -41,7 +41,7 @@ interface PromptFacts {
 }
 
 /** The part of a tokenizer that is used. */
-interface Encoder {
+export interface Encoder {
   encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
 }
 
