@@ -14,6 +14,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   states: ['test/runtime/snapshot/run.ts'],
   inputs: ['test/fuzz-inputs/run.ts'],
   crash: ['test/crash/run.ts'],
+  copies: ['test/backends/webgpu/copyFaultsRun.ts'],
   save: ['test/embed/saving/run.ts'],
   sandbox: ['test/sim/sandbox/attacks/run.ts'],
   remote: ['test/backends/remote/run.ts'],

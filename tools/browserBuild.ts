@@ -18,6 +18,7 @@ const counterparts: ReadonlyMap<string, string> = new Map([
   [source('packageFiles.ts'), source('adapters/browser/packageFiles.ts')],
   [source('backends/file/posixFolder.ts'), source('adapters/browser/opfsFolder.ts')],
   [source('backends/host/posix.ts'), source('adapters/browser/posix.ts')],
+  [source('backends/host/copyThreads.ts'), source('adapters/browser/posix.ts')],
   [source('backends/remote/remoteTier.ts'), source('adapters/browser/remoteTier.ts')],
   [source('adapters/transformers/weights.ts'), source('adapters/browser/weights.ts')],
   [source('backends/webgpu/adapter.ts'), source('adapters/browser/adapter.ts')],

@@ -40,6 +40,28 @@ export function nextTurn(): Promise<void> {
   });
 }
 
+/** Bytes that calls of `turnFor` may copy or digest in one turn of the event loop: about two milliseconds. */
+const TURN_BYTES = 8 * 1024 * 1024;
+
+let turnBytes = 0;
+
+/**
+ * Waits for a turn of the event loop in which `bytes` may still be copied or digested, so that many buffers that land
+ * together do not hold all else. @returns undefined where this turn will do
+ */
+export function turnFor(bytes: number): Promise<void> | undefined {
+  // a page has no way to the next turn that takes less than a copy
+  if (typeof globalThis.setImmediate !== 'function') return undefined;
+  if (turnBytes > 0 && turnBytes + bytes > TURN_BYTES) return nextTurn().then(() => turnFor(bytes));
+  if (turnBytes === 0) {
+    void nextTurn().then(() => {
+      turnBytes = 0;
+    });
+  }
+  turnBytes += bytes;
+  return undefined;
+}
+
 /** After a stall Node runs timers before the I/O that ended meanwhile: hence `behindEnds`. */
 const processTimers: Timers = {
   nowMs: () => performance.now(),

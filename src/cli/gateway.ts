@@ -43,6 +43,7 @@ interface GatewayOptions {
   readonly adminKey?: string;
   readonly backendKey?: string;
   readonly sendPriority: boolean;
+  readonly diagnostics: boolean;
   readonly pollMs: string;
   readonly seed: string;
   readonly limit: readonly string[];
@@ -67,7 +68,7 @@ At the operators' port, which answers this machine alone, or with --admin-key al
   POST /gateway/backends/ID/resume     takes it back (both with --admin-key)
 
 Limits, each as NAME=NUMBER: bodyBytes, headerBytes, requests, uploadMs, retries, graceMs, headMs, idleMs, totalMs,
-bytes, clientMs.
+bytes, clientMs, diagnosticsBytes.
 `;
 
 const repeated = (value: string, before: readonly string[]): readonly string[] => [...before, value];
@@ -154,6 +155,7 @@ export function gatewayCommand(): Command {
     )
     .option('--backend-key <file>', "key that servers are shown in place of the clients'")
     .option('--send-priority', 'tell servers the rank of each request, as vLLM takes it', false)
+    .option('--diagnostics', 'remember prints of prompts, and tell why one was not found in a cache', false)
     .option('--poll-ms <n>', 'milliseconds between two polls of a server', '500')
     .option('--seed <n>', 'seed of the policies', '0')
     .option('--limit <name=number>', 'a limit; repeatable', repeated, [])
@@ -306,6 +308,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     ...(options.tenantsApart === true ? { tenantsApart: true } : {}),
     ...(options.adminKey === undefined ? {} : { adminKey: readSecret(options.adminKey, '--admin-key') }),
     sendPriority: options.sendPriority,
+    diagnostics: options.diagnostics,
     pollMs: wholeNumber('--poll-ms', options.pollMs),
     seed: BigInt(wholeNumber('--seed', options.seed)),
     limits: limits as Partial<GatewayLimits>,

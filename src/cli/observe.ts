@@ -63,6 +63,7 @@ async function run(file: string, options: OptionValues): Promise<void> {
       warmUp: number('warmUp', '--warm-up', 0, 10_000, true) ?? 0,
       ...(typeof options.model === 'string' ? { model: options.model } : {}),
       ...(apiKey === undefined ? {} : { apiKey }),
+      ...(typeof options.tokenizer === 'string' ? { tokenizer: options.tokenizer } : {}),
       progress: (ended, begun) =>
         bar.update({ share: ended / Math.max(begun, 1), done: ended, note: `${begun} sent` }),
     }),
@@ -80,8 +81,8 @@ async function run(file: string, options: OptionValues): Promise<void> {
   }
   if (uncounted > 0) {
     bar.say(
-      `warning: the server did not count the tokens of ${formatCounted(uncounted, 'answers')}: events of the stream were counted, ` +
-        'and each may hold several tokens',
+      `warning: how many tokens ${formatCounted(uncounted, 'answers')} had is not known, since the server did not count them: their ` +
+        'lines say -1, and a fit leaves them out. Give --tokenizer to count them',
     );
   }
   const odd = lines.flatMap(({ unknown_end }) => unknown_end ?? []);
@@ -134,6 +135,7 @@ export function observeCommand(): Command {
     .option('--speedup <x>', 'factor by which arrivals are faster (default: 1)')
     .option('--timeout <time>', 'request timeout, as 30s, or in seconds (default: 600)')
     .option('--api-key-env <name>', 'environment variable that holds the key of the API')
+    .option('--tokenizer <file>', 'tokenizer.json of the model, for servers that do not count their tokens')
     .option('--from <format>', 'format of the workload, found out by default')
     .option('--seed <n>', 'random key of a specification')
     .option('--rate <n>', 'arrival rate in requests per second, for files without times')

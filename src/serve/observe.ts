@@ -6,12 +6,14 @@
 
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
+import { text } from 'node:stream/consumers';
 import { setTimeout as pause } from 'node:timers/promises';
 import { configError, namedError, type TierKVError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { TokenReader } from '../sim/workload/tokens.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
 import { AnswerMeter } from './gateway/answerMeter.ts';
+import { type Encoder, loadTokenizer } from './gateway/prompts.ts';
 
 export interface ObserveOptions {
   /** Address of the server: `http://localhost:8000`, with or without `/v1`. */
@@ -27,6 +29,8 @@ export interface ObserveOptions {
   /** Requests that are sent one by one before, and not recorded: a fresh server compiles and captures. */
   readonly warmUp?: number;
   readonly apiKey?: string;
+  /** The `tokenizer.json` of the model: counts the tokens of answers that the server does not count. */
+  readonly tokenizer?: string;
   readonly signal?: AbortSignal;
   readonly progress?: (ended: number, begun: number) => void;
 }
@@ -35,6 +39,7 @@ export interface ObserveOptions {
 interface ObservedLine {
   readonly arrival_us: number;
   readonly prompt_tokens: number;
+  /** -1 where they were not counted: an event of a stream may hold several. A fit leaves such lines out. */
   readonly output_tokens: number;
   readonly ttft_us: number;
   readonly e2e_us: number;
@@ -55,7 +60,7 @@ export interface Observation {
   readonly lines: readonly ObservedLine[];
   /** The longest time by which a request was sent late, since this process or machine was busy. */
   readonly latestUs: number;
-  /** Whole answers whose tokens the server did not count: their events were counted, and each may hold several tokens. */
+  /** Whole answers whose tokens are not known: the server did not count them, and there was no tokenizer. */
   readonly uncounted: number;
 }
 
@@ -98,12 +103,10 @@ async function servedModel(options: ObserveOptions): Promise<string> {
   const url = endpoint(options.target, 'models');
   let body: unknown;
   try {
-    const answer = await fetch(url, {
-      headers: headersOf(options),
-      signal: AbortSignal.timeout(options.timeoutMs),
-    });
-    if (!answer.ok) throw new Error(`it answers ${answer.status}`);
-    body = await answer.json();
+    const answer = await sent(url, '', headersOf(options), AbortSignal.timeout(options.timeoutMs));
+    const { statusCode = 0 } = answer;
+    if (statusCode < 200 || statusCode > 299) throw new Error(`it answers ${statusCode}`);
+    body = JSON.parse(await text(answer));
   } catch (cause) {
     throw failed(options.target, cause);
   }
@@ -122,8 +125,6 @@ interface Answer {
   promptTokens: number;
   outputTokens: number;
   cachedTokens: number;
-  /** Whether the server counted the tokens of its answer; else its events were counted, which may hold several. */
-  isCounted: boolean;
   /** The end of the answer that the meter does not know, as it says it. */
   unknownEnd: string;
   error: string;
@@ -132,8 +133,11 @@ interface Answer {
 /** Letters of a server's error that are kept before its message is looked for. */
 const ERROR_LETTERS = 400;
 
-/** Begins a request whose head may take as long as its signal lets it: a busy server may queue it for minutes. */
-async function posted(
+/**
+ * Begins a request whose head may take as long as its signal lets it: a busy server may queue it for minutes, and `fetch` has limits
+ * of its own. @param body '' for a request that asks without one
+ */
+async function sent(
   url: URL,
   body: string,
   headers: Record<string, string>,
@@ -142,14 +146,15 @@ async function posted(
 ): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const open = url.protocol === 'https:' ? https.request : http.request;
-    const length = { 'content-length': Buffer.byteLength(body) };
+    const length = body === '' ? {} : { 'content-length': Buffer.byteLength(body) };
+    const method = body === '' ? 'GET' : 'POST';
     const connection = isFresh ? { agent: false } : {};
-    const request = open(url, { method: 'POST', headers: { ...headers, ...length }, signal, ...connection });
+    const request = open(url, { method, headers: { ...headers, ...length }, signal, ...connection });
     request.on('response', resolve);
     request.on('error', (error: NodeJS.ErrnoException) => {
       // a connection that the server closed as it was used again
       const isStale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
-      if (isStale) resolve(posted(url, body, headers, signal, true));
+      if (isStale) resolve(sent(url, body, headers, signal, true));
       else reject(error);
     });
     request.end(body);
@@ -157,14 +162,18 @@ async function posted(
 }
 
 /** Sends a request, and reads its answer as the gateway does: one function says what an answer is. */
-async function ask(url: URL, body: string, options: ObserveOptions): Promise<Answer> {
+async function ask(
+  url: URL,
+  body: string,
+  options: ObserveOptions,
+  encoder: Encoder | undefined,
+): Promise<Answer> {
   const answer: Answer = {
     firstTokenMs: 0,
     lastTokenMs: 0,
     promptTokens: -1,
     outputTokens: -1,
     cachedTokens: -1,
-    isCounted: false,
     unknownEnd: '',
     error: '',
   };
@@ -173,29 +182,37 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     ...(options.signal === undefined ? [] : [options.signal]),
   ];
   try {
-    const response = await posted(url, body, headersOf(options), AbortSignal.any(stops));
+    const response = await sent(url, body, headersOf(options), AbortSignal.any(stops));
     const { statusCode: status = 0, headers } = response;
     // a stream was asked for: what does not call itself JSON is read as one
     const streams = !/json/i.test(String(headers['content-type'] ?? ''));
     let nowMs = 0;
-    const meter = new AnswerMeter(streams, 1, (isFirst) => {
-      if (isFirst) answer.firstTokenMs = nowMs;
-      answer.lastTokenMs = nowMs;
-    });
-    let text = '';
+    let said = '';
+    const saidBy = encoder === undefined ? undefined : (piece: string) => void (said += piece);
+    const meter = new AnswerMeter(
+      streams,
+      1,
+      (isFirst) => {
+        if (isFirst) answer.firstTokenMs = nowMs;
+        answer.lastTokenMs = nowMs;
+      },
+      saidBy,
+    );
+    let shown = '';
     for await (const chunk of response as AsyncIterable<Buffer>) {
       nowMs = performance.now();
-      if (text.length < ERROR_LETTERS) text += chunk.toString('utf8');
+      if (shown.length < ERROR_LETTERS) shown += chunk.toString('utf8');
       meter.see(chunk);
     }
     nowMs = performance.now();
     meter.end();
     answer.promptTokens = meter.promptTokens;
-    answer.outputTokens = meter.outputTokens;
+    if (meter.isCounted) answer.outputTokens = meter.outputTokens;
+    else if (encoder !== undefined)
+      answer.outputTokens = encoder.encode(said, { add_special_tokens: false }).ids.length;
     answer.cachedTokens = meter.cachedTokens;
-    answer.isCounted = meter.isCounted;
     answer.unknownEnd = meter.unknownEnd;
-    answer.error = faultOf(meter, status, streams, text.slice(0, ERROR_LETTERS));
+    answer.error = faultOf(meter, status, streams, shown.slice(0, ERROR_LETTERS));
   } catch (cause) {
     options.signal?.throwIfAborted();
     answer.error =
@@ -234,6 +251,7 @@ export async function observe(
   options: ObserveOptions,
 ): Promise<Observation> {
   const { vocabulary, speedup } = options;
+  const encoder = options.tokenizer === undefined ? undefined : loadTokenizer(options.tokenizer);
   const model = options.model ?? (await servedModel(options));
   const url = endpoint(options.target, 'completions');
   const reader = new TokenReader();
@@ -245,7 +263,7 @@ export async function observe(
   let firstUs: number | undefined;
   for (let i = 0; i < (options.warmUp ?? 0); i++) {
     const prompt = Array.from({ length: warmUpTokens }, (_, at) => (i * warmUpTokens + at) % vocabulary);
-    await ask(url, bodyOf(model, prompt, warmUpTokens), options);
+    await ask(url, bodyOf(model, prompt, warmUpTokens), options, encoder);
   }
   const startMs = performance.now();
   for (const request of requests) {
@@ -268,14 +286,14 @@ export async function observe(
     const sentMs = performance.now();
     latestUs = Math.max(latestUs, Math.round(1000 * (sentMs - atMs)));
     pending.push(
-      ask(url, body, options).then((answer) => {
+      ask(url, body, options, encoder).then((answer) => {
         const since = (ms: number): number => Math.round(1000 * (ms - sentMs));
         const isWhole = answer.error === '';
-        if (isWhole && !answer.isCounted) uncounted++;
+        if (isWhole && answer.outputTokens < 0) uncounted++;
         lines.push({
           arrival_us: Math.round(1000 * (sentMs - startMs)),
           prompt_tokens: answer.promptTokens >= 0 ? answer.promptTokens : prompt.length,
-          output_tokens: Math.max(0, answer.outputTokens),
+          output_tokens: isWhole ? answer.outputTokens : Math.max(0, answer.outputTokens),
           ttft_us: isWhole ? since(answer.firstTokenMs) : -1,
           e2e_us: isWhole ? since(answer.lastTokenMs) : -1,
           cached_tokens: answer.cachedTokens,

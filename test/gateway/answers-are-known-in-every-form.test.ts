@@ -35,7 +35,7 @@ const failedStreams: readonly (readonly [string, string, number])[] = [
   [
     "Anthropic's API",
     'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"m"}}\n\n',
-    500,
+    529,
   ],
   ['OpenRouter', `${event('', 'error', { error: { code: 502, message: 'm' } })}${done}`, 502],
   ['the Responses API', 'data: {"type":"response.failed","response":{"status":"failed"}}\n\n', 500],
@@ -140,6 +140,22 @@ describe('an answer', () => {
         undefined,
       ]);
     }
+  });
+
+  it("of Anthropic's API is whole at its message_stop, or where it says why it ended", () => {
+    const delta = 'data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}\n\n';
+    const reason =
+      'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}\n\n';
+    const stop = 'data: {"type":"message_stop"}\n\n';
+    const known = [delta, delta + stop, delta + reason].map((stream) => {
+      const { meter, tokens } = read(stream);
+      return [meter.isWhole, tokens, meter.outputTokens];
+    });
+    expect(known).toEqual([
+      [false, 1, 1],
+      [true, 1, 1],
+      [true, 1, 7],
+    ]);
   });
 
   it('has the tokens that the server counted, and says whether it did', () => {

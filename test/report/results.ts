@@ -91,7 +91,14 @@ export function swept(targets: { readonly ttftMs?: number } | undefined = { ttft
   const best = targets === undefined ? undefined : results.filter(hasRun).find(meets);
   const nameOf = ({ values }: Pick<PointResult, 'values'>): string =>
     `--num-instances ${values['num-instances']}`;
-  return sweepReport({ results, targets, best, meets, nameOf, command });
+  return sweepReport({
+    results,
+    targets,
+    byDemand: targets === undefined ? [] : [{ demand: {}, best }],
+    meets,
+    nameOf,
+    command,
+  });
 }
 
 export function evaluated(): Report {
@@ -372,8 +379,10 @@ export function planned(): Report {
       targets,
       injected: 400,
       completed: 400,
+      restsOn: 'whole run',
       run: {
         figures: figures as PlanOption['run']['figures'],
+        arrivalsPerS: 40,
         requestsPerS: 38,
         outputTokensPerS: 9800,
         delayP99Ms: 4,
@@ -412,8 +421,11 @@ export function planned(): Report {
     },
     others: [option(3, 40)],
     cheaper: [option(1, 90)],
+    beaten: undefined,
     closest: undefined,
+    unknown: undefined,
     excluded: [],
+    bySize: [],
     notes: ['no two requests share a prefix'],
     deploymentFile: 'version: 1',
     simulateWords: '--model qwen3-14b',

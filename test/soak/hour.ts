@@ -39,9 +39,9 @@ export async function busyHour(path: string = tracePath): Promise<BusyHour> {
   const totals: number[] = [];
   let firstMs = Number.POSITIVE_INFINITY;
   let lastMs = 0;
-  for await (const { timestampMs, inputTokens, outputTokens, hashIds } of readMooncakeTrace(path)) {
-    firstMs = Math.min(firstMs, timestampMs);
-    lastMs = Math.max(lastMs, timestampMs);
+  for await (const { arrivalUs, inputTokens, outputTokens, hashIds } of readMooncakeTrace(path)) {
+    firstMs = Math.min(firstMs, arrivalUs / 1000);
+    lastMs = Math.max(lastMs, arrivalUs / 1000);
     prompts.push(hashIds.length);
     totals.push(Math.ceil((inputTokens + outputTokens) / mooncakeBlockTokens));
   }

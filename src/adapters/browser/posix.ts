@@ -1,4 +1,4 @@
-/** `src/backends/host/posix.ts` in a browser, which has no C library, no disk and no say in paging. */
+/** `src/backends/host/posix.ts` and `copyThreads.ts` in a browser, which has no C library, no disk and no addresses. */
 
 import { configError } from '../../runtime/errors.ts';
 
@@ -26,4 +26,18 @@ export function openTextLog(file: string): never {
     `names the file ${file}, and a browser has no disk`,
     'Leave it out, or use events.',
   );
+}
+
+export function copyThreadsMost(): number {
+  return 0;
+}
+
+export async function holdCopyThreads(): Promise<undefined> {
+  return undefined;
+}
+
+export function letCopyThreadsGo(): void {}
+
+export function settleCopiesOn(): boolean {
+  return true;
 }

@@ -12,6 +12,7 @@ import { configError } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { type Kinds, optionTable } from '../../runtime/options.ts';
 import { nextTurn } from '../runningClock.ts';
+import { settleCopiesOn } from './copyThreads.ts';
 import { memoryOf, wasmBytes } from './hostDigest.ts';
 import {
   type AddressRange,
@@ -101,8 +102,10 @@ export class HostArena implements Disposable {
 
   [Symbol.dispose](): void {
     if (this.#chunks.length === 0) return;
+    // a thread that is stuck keeps the memory, which goes with the process
+    const mayGo = settleCopiesOn(new Set(this.#chunks));
     this.#chunks = [];
-    this.#giveBack();
+    if (mayGo) this.#giveBack();
   }
 
   /** Asks the system for huge pages, populated and locked, and notes what it grants. */

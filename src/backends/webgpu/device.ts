@@ -16,43 +16,18 @@ import { invariant } from '../../runtime/errors.ts';
 import * as is from '../../runtime/kinds.ts';
 import { refused, type StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { AdapterReport } from './types.ts';
+import {
+  isKept,
+  keepDevice,
+  unwatchDevice,
+  type WatchedDevice,
+  type Watcher,
+  watchDevice,
+} from './watchedDevice.ts';
 
 const heldInstances = new Set<GPU>();
 
 const ownScopes: readonly GPUErrorFilter[] = ['validation', 'out-of-memory', 'internal'];
-
-/** A device's own `popErrorScope`, and who is told of the errors that scopes of the device's user catch. */
-interface WatchedScopes {
-  readonly own: GPUDevice['popErrorScope'];
-  readonly told: Set<(error: GPUError) => void>;
-}
-
-/** Several runtimes may share a device: its `popErrorScope` is replaced once, and given back by the last one. */
-const watchedScopes = new WeakMap<GPUDevice, WatchedScopes>();
-
-function watchScopes(device: GPUDevice, tell: (error: GPUError) => void): WatchedScopes {
-  let watched = watchedScopes.get(device);
-  if (watched === undefined) {
-    const { popErrorScope: own } = device;
-    const told = new Set<(error: GPUError) => void>();
-    watched = { own, told };
-    watchedScopes.set(device, watched);
-    device.popErrorScope = async () => {
-      const error = await own.call(device);
-      if (error !== null) for (const each of told) each(error);
-      return error;
-    };
-  }
-  watched.told.add(tell);
-  return watched;
-}
-
-function unwatchScopes(device: GPUDevice, tell: (error: GPUError) => void): void {
-  const watched = watchedScopes.get(device);
-  if (watched === undefined || !watched.told.delete(tell) || watched.told.size > 0) return;
-  watchedScopes.delete(device);
-  device.popErrorScope = watched.own;
-}
 
 /** Errors that a device has reported about failed work. */
 export interface DeviceErrors {
@@ -71,9 +46,20 @@ export class LiveDevice implements AsyncDisposable {
   readonly #waits: Set<(fulfilled: boolean) => void> = new Set();
   readonly #listeners: Set<() => void> = new Set();
   #sleeps = false;
+  #destroyed = false;
   #lostReason = '';
   #deviceErrors: DeviceErrors = { count: 0, last: '' };
-  readonly #scopes: WatchedScopes;
+  readonly #watched: WatchedDevice;
+  readonly #settlers: Set<() => boolean> = new Set();
+  readonly #watcher: Watcher = {
+    error: (error) => this.#noteError(error),
+    destroying: () => {
+      this.#destroyed = true;
+      const mayGo = this.#settle();
+      if (!mayGo) this.#end('a copy on the device does not end');
+      return mayGo;
+    },
+  };
   #announceLoss: (reason: string) => void = () => {};
   readonly #noteError = ({ message }: GPUError): void => {
     this.#deviceErrors = { count: this.#deviceErrors.count + 1, last: message.split('\n')[0] };
@@ -107,7 +93,12 @@ export class LiveDevice implements AsyncDisposable {
     });
     device.addEventListener('uncapturederror', this.#onError);
     // An error that a scope of the device's user catches still counts as an error of the device.
-    this.#scopes = watchScopes(device, this.#noteError);
+    this.#watched = watchDevice(device, this.#watcher);
+  }
+
+  /** Whether its user has destroyed the device, of which `lost` speaks soon: its mapped memory is gone already. */
+  get isDestroyed(): boolean {
+    return this.#destroyed;
   }
 
   /** Why the device is lost; empty while it lives. */
@@ -142,7 +133,7 @@ export class LiveDevice implements AsyncDisposable {
 
   /** `popErrorScope` for a scope of this package. */
   popOwnScope(): Promise<GPUError | null> {
-    return this.#scopes.own.call(this.device);
+    return this.#watched.popErrorScope.call(this.device);
   }
 
   /** From now on waiting for this device keeps no core busy. */
@@ -154,6 +145,15 @@ export class LiveDevice implements AsyncDisposable {
   onLost(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * Calls `settle` before the device's mapped memory goes, by whatever cause this process knows of: it ends copies that
+   * touch that memory, and returns whether it has. @returns a function that unsubscribes
+   */
+  onSettle(settle: () => boolean): () => void {
+    this.#settlers.add(settle);
+    return () => this.#settlers.delete(settle);
   }
 
   /** Waits for what `start` begins on the device, such as a `mapAsync`, without keeping a core busy. */
@@ -189,7 +189,7 @@ export class LiveDevice implements AsyncDisposable {
   giveUp(what: string, error: unknown): void {
     const message = error instanceof Error ? error.message || error.name : String(error);
     this.#end(`${what} failed: ${message}`);
-    this.device.destroy();
+    this.#destroy();
   }
 
   /** Ends this object, and leaves the device to its owner. */
@@ -200,8 +200,22 @@ export class LiveDevice implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#end('the device was disposed of');
+    if (this.#destroy()) await this.device.lost;
+  }
+
+  /** @returns false where the device is kept, since a copy touches its memory */
+  #destroy(): boolean {
+    if (isKept(this.device)) return false;
     this.device.destroy();
-    await this.device.lost;
+    return true;
+  }
+
+  #settle(): boolean {
+    if ([...this.#settlers].map((settle) => settle()).includes(false) && !isKept(this.device)) {
+      keepDevice(this.device);
+      this.#notice(`tierkv: a copy on the device does not end, so the device is kept until the process ends`);
+    }
+    return !isKept(this.device);
   }
 
   #wait(what: string, start: () => Promise<undefined>): Promise<boolean> {
@@ -225,10 +239,11 @@ export class LiveDevice implements AsyncDisposable {
   #end(reason: string): void {
     if (this.#lostReason !== '') return;
     this.#lostReason = reason;
+    this.#settle();
     for (const settle of this.#waits) settle(false);
     for (const listener of this.#listeners) listener();
     this.#announceLoss(reason);
-    unwatchScopes(this.device, this.#noteError);
+    unwatchDevice(this.device, this.#watcher);
     this.device.lost.then(() => {
       this.device.removeEventListener('uncapturederror', this.#onError);
       if (this.#instance !== undefined) heldInstances.delete(this.#instance);
@@ -399,6 +414,11 @@ function isLook(callback: unknown): boolean {
 export interface WorkBatch {
   /** Whether no further work fits. */
   readonly full: boolean;
+  /**
+   * Brings what is still on its way into the batch, which gets no more work. Batches of a line that come behind it are
+   * submitted behind it. @returns undefined where all is there; else a promise that never rejects
+   */
+  fill?(): Promise<void> | undefined;
   encode(encoder: GPUCommandEncoder): void;
   /**
    * Called after the submit. Ends every item, also if the device is lost. Never rejects.
@@ -411,6 +431,8 @@ export interface WorkBatch {
 /** Opens the batches of one kind. */
 export interface BatchKind<B extends WorkBatch> {
   readonly name: string;
+  /** Whether its batches share tables, so that one must be submitted before the next is begun. Default false. */
+  readonly isAlone?: boolean;
   /** An empty batch, once the buffers that it needs are free; undefined if the device is lost. */
   open(): Promise<B | undefined>;
 }
@@ -427,15 +449,23 @@ export interface Work<B extends WorkBatch> {
   refuse(end: StoreResult): void;
 }
 
+interface OpenBatch {
+  readonly kind: BatchKind<WorkBatch>;
+  readonly batch: WorkBatch;
+}
+
 export class WorkLine {
   readonly #live: LiveDevice;
   readonly #label: string;
   readonly #gatherAt: number;
   #queue: Work<WorkBatch>[] = [];
   #running = false;
-  /** Batches that were submitted and have not ended. */
+  /** Batches that were closed and have not ended. */
   #underWay = 0;
-  #open: { readonly kind: BatchKind<WorkBatch>; readonly batch: WorkBatch } | undefined;
+  /** Batches that wait to be submitted, and the last of them. */
+  #filling = 0;
+  #filled: Promise<void> = Promise.resolve();
+  #open: OpenBatch | undefined;
 
   /**
    * @param gatherAt batches under way from which on a batch that has room waits for more work, until one of them
@@ -487,6 +517,7 @@ export class WorkLine {
 
   async #begin({ kind }: Work<WorkBatch>): Promise<void> {
     this.#flush();
+    if (kind.isAlone === true) await this.#filled;
     const batch = await kind.open();
     invariant(
       batch !== undefined || this.#live.loss !== undefined,
@@ -499,18 +530,39 @@ export class WorkLine {
     const open = this.#open;
     if (open === undefined) return;
     this.#open = undefined;
-    const { device } = this.#live;
-    const errors = this.#live.errorsOf(() => {
-      try {
-        const encoder = device.createCommandEncoder({ label: `${this.#label}.${open.kind.name}` });
-        open.batch.encode(encoder);
-        device.queue.submit([encoder.finish()]);
-      } catch (error) {
-        this.#giveUp(open.kind, error);
-      }
-    });
     this.#underWay++;
-    void open.batch.finish(errors).finally(() => {
+    let filled: Promise<void> | undefined;
+    try {
+      filled = open.batch.fill?.();
+    } catch (error) {
+      this.#giveUp(open.kind, error);
+    }
+    if (filled === undefined && this.#filling === 0) {
+      this.#submit(open);
+      return;
+    }
+    this.#filling++;
+    this.#filled = Promise.all([this.#filled, filled]).then(() => {
+      this.#filling--;
+      this.#submit(open);
+    });
+  }
+
+  #submit({ kind, batch }: OpenBatch): void {
+    const { device } = this.#live;
+    const errors =
+      this.#live.loss !== undefined
+        ? Promise.resolve('')
+        : this.#live.errorsOf(() => {
+            try {
+              const encoder = device.createCommandEncoder({ label: `${this.#label}.${kind.name}` });
+              batch.encode(encoder);
+              device.queue.submit([encoder.finish()]);
+            } catch (error) {
+              this.#giveUp(kind, error);
+            }
+          });
+    void batch.finish(errors).finally(() => {
       this.#underWay--;
       if (!this.#running) this.#flush();
     });

@@ -95,9 +95,9 @@ export class HbmStore implements DevicePool {
     const staging = stagingSize(live, shape, options);
     const pool = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
-      const { boxPath, verifyWrites = true } = options;
+      const { boxPath, copyThreads, verifyWrites = true } = options;
       const digests = typeof verifyWrites === 'string' ? verifyWrites : usualDigests(live);
-      const work = await PoolWork.open(live, pool, label, { staging, digests, boxPath });
+      const work = await PoolWork.open(live, pool, label, { staging, digests, boxPath, copyThreads });
       return new HbmStore(live, pool, work, verifyWrites !== false);
     } catch (error) {
       pool.destroy();
@@ -117,6 +117,7 @@ export class HbmStore implements DevicePool {
       slabBytes: Math.min(this.#pool.slabBytes, this.capacityBytes),
       stagingBytes: staging.bytes,
       stagingBuffers: staging.count,
+      copyThreads: this.#work.copies.plan.threads,
       verification: this.verifies.onWrite ? digests : 'none',
       sealing: digests,
       deviceErrors: this.#live.deviceErrors.count,

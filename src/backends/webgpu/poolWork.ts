@@ -33,6 +33,7 @@ import {
 } from './device.ts';
 import { type KernelTable, type SlotKernel, SlotKernels } from './kernels.ts';
 import type { Slabs } from './slabs.ts';
+import { StagingCopies } from './stagingCopies.ts';
 import {
   type BoxPath,
   type BoxPlan,
@@ -58,6 +59,8 @@ interface PoolWorkOptions {
   readonly digests: Verification;
   /** How every box moves. Undefined: chosen by the length and number of its runs. */
   readonly boxPath: BoxPath | undefined;
+  /** Threads that copy to and from mapped buffers. Undefined: as many as a measurement finds worthwhile. */
+  readonly copyThreads: number | 'measured' | undefined;
 }
 
 type End = (result: StoreResult) => void;
@@ -73,6 +76,7 @@ const RESULT_BUFFERS = 16;
 
 export class PoolWork {
   readonly options: PoolWorkOptions;
+  readonly copies: StagingCopies;
   readonly #live: LiveDevice;
   readonly #slabs: Slabs;
   /** The whole slot as a box, by size class. */
@@ -82,6 +86,8 @@ export class PoolWork {
   readonly #downLine: WorkLine;
   readonly #deviceLine: WorkLine;
   readonly #uploads: Uploads;
+  /** Uploads of boxes through kernels. */
+  readonly #scatters: Uploads;
   readonly #readbacks: Readbacks;
   /** Readbacks of slots that the host digests, on the device's line. */
   readonly #digestReadbacks: Readbacks;
@@ -109,9 +115,18 @@ export class PoolWork {
     const packed = packedBuffer(live, label, staging.bytes);
     const gather = new BoxTables(boxKernels.gather, packed);
     const scatter = new BoxTables(boxKernels.scatter, packed);
-    const work = new PoolWork(live, slabs, label, options, slotKernels, gather, scatter);
+    const buffers = {
+      in: new UploadBuffers(live, staging, label),
+      out: new ReadbackBuffers(live, staging, label),
+    };
+    const work = new PoolWork(live, slabs, label, options, slotKernels, gather, scatter, buffers);
     const shortage = await live.popOwnScope().catch(() => null); // the loss of the device is reported elsewhere
-    if (shortage === null) return work;
+    if (shortage === null) {
+      await work.copies.choose(staging.bytes, options.copyThreads, (way, use) =>
+        buffers[way].withRanges(use),
+      );
+      return work;
+    }
     await work.destroy();
     throw new TierKVError(
       'TKV_DEVICE',
@@ -129,6 +144,7 @@ export class PoolWork {
     kernels: SlotKernels,
     gather: BoxTables,
     scatter: BoxTables,
+    { in: up, out: down }: { readonly in: UploadBuffers; readonly out: ReadbackBuffers },
   ) {
     const { staging, boxPath } = options;
     this.options = options;
@@ -142,19 +158,20 @@ export class PoolWork {
     this.#deviceLine = new WorkLine(live, label);
     const layout = (tables?: BoxTables): StagingLayout =>
       new StagingLayout(slabs.buffers, staging.bytes, tables);
-    const up = new UploadBuffers(live, staging, label);
-    const down = new ReadbackBuffers(live, staging, label);
     const resultSize = { bytes: kernels.resultBytesMax, count: RESULT_BUFFERS };
     const results = new ReadbackBuffers(live, resultSize, `${label}.results`);
-    this.#uploads = new Uploads(live, up, layout(scatter));
-    this.#readbacks = new Readbacks(live, down, layout(gather));
-    this.#digestReadbacks = new Readbacks(live, down, layout());
+    const copies = new StagingCopies(live);
+    this.copies = copies;
+    this.#uploads = new Uploads(live, up, copies, layout, false);
+    this.#scatters = new Uploads(live, up, copies, () => layout(scatter), true);
+    this.#readbacks = new Readbacks(live, down, copies, layout(gather));
+    this.#digestReadbacks = new Readbacks(live, down, copies, layout());
     this.#digests = new KernelRuns(live, kernels, 'digest', results);
     this.#fills = new KernelRuns(live, kernels, 'fill', results);
     this.#checks = new KernelRuns(live, kernels, 'check', results);
     this.#commands = new SlotCommands(live, label, staging.bytes);
     const tables = [this.#digests.table, this.#fills.table, this.#checks.table];
-    this.#owned = [up, down, results, gather, scatter, gather.packed, this.#commands, ...tables];
+    this.#owned = [up, down, results, copies, gather, scatter, gather.packed, this.#commands, ...tables];
   }
 
   /** @param digest the digest that the bytes must have on the device; undefined: not checked */
@@ -183,7 +200,8 @@ export class PoolWork {
   writeBox(slot: Slot, plan: BoxPlan, bytes: Uint8Array, items: number, end: End): void {
     const location = this.#slabs.locate(slot.slot, slot.sizeClass);
     const path = this.#choosePath(plan, items);
-    this.#upLine.push(this.#uploads.upload({ plan, location, path, bytes, end }));
+    const uploads = path === 'kernel' ? this.#scatters : this.#uploads;
+    this.#upLine.push(uploads.upload({ plan, location, path, bytes, end }));
   }
 
   read(slot: Slot, bytes: Uint8Array, end: End): void {
@@ -220,11 +238,10 @@ export class PoolWork {
       plan: this.#whole[slot.sizeClass],
       location: this.#slabs.locate(slot.slot, slot.sizeClass),
       path: 'copies',
-      take: (landed, from) => {
+      to: (landed, from) => {
         const part = hostDigest(landed, from / 4);
         lo = (lo + part.lo) >>> 0;
         hi = (hi + part.hi) >>> 0;
-        return true;
       },
       end: (failure) => (failure === undefined ? end({ ...loaded, digest: { lo, hi } }) : refuse(failure)),
     });
@@ -261,11 +278,7 @@ export class PoolWork {
       plan,
       path,
       location: this.#slabs.locate(slot, sizeClass),
-      take: (landed, from) => {
-        if (bytes.byteLength < from + landed.byteLength) return false;
-        bytes.set(landed, from);
-        return true;
-      },
+      to: bytes,
       end: (failure) => end(failure ?? loaded),
     });
     this.#downLine.push(readback);

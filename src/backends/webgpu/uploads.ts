@@ -4,7 +4,10 @@
  * one buffer while the device works on others. An item larger than a buffer takes several.
  */
 
+import { invariant } from '../../runtime/errors.ts';
 import { loaded, refused, type StoreResult } from '../../runtime/tier/tierStore.ts';
+import type { HostMove } from '../host/copyThreads.ts';
+import { turnFor } from '../runningClock.ts';
 import { type BoxTables, runOffsetBytes, VECTOR_BYTES } from './boxes.ts';
 import {
   type BatchKind,
@@ -15,6 +18,7 @@ import {
   type Work,
   type WorkBatch,
 } from './device.ts';
+import type { StagingCopies } from './stagingCopies.ts';
 import type { BoxPath, BoxPlan, SlotLocation } from './types.ts';
 
 interface UploadItem {
@@ -32,17 +36,30 @@ export class Uploads implements BatchKind<UploadBatch> {
   readonly name = 'upload';
   readonly live: LiveDevice;
   readonly buffers: UploadBuffers;
-  readonly layout: StagingLayout;
+  readonly isAlone: boolean;
+  readonly copies: StagingCopies;
+  readonly layout: () => StagingLayout;
 
-  constructor(live: LiveDevice, buffers: UploadBuffers, layout: StagingLayout) {
+  /** @param layout a new layout for each batch @param isAlone whether the layouts share tables of kernels */
+  constructor(
+    live: LiveDevice,
+    buffers: UploadBuffers,
+    copies: StagingCopies,
+    layout: () => StagingLayout,
+    isAlone: boolean,
+  ) {
     this.live = live;
     this.buffers = buffers;
+    this.copies = copies;
     this.layout = layout;
+    this.isAlone = isAlone;
   }
 
   async open(): Promise<UploadBatch | undefined> {
     const buffer = await this.buffers.acquire();
-    return buffer === undefined ? undefined : new UploadBatch(this, buffer);
+    await turnFor(this.buffers.size.bytes);
+    if (this.live.isDestroyed) await this.live.lost;
+    return buffer === undefined || this.live.loss !== undefined ? undefined : new UploadBatch(this, buffer);
   }
 
   upload(item: UploadItem): Work<UploadBatch> {
@@ -63,6 +80,10 @@ class UploadBatch implements WorkBatch {
   readonly #uploads: Uploads;
   readonly #buffer: GPUBuffer;
   readonly #bytes: Uint8Array;
+  readonly #layout: StagingLayout;
+  /** Bytes that are still to be copied into the buffer, from memory that threads may read. */
+  readonly #moves: HostMove[] = [];
+  #isWhole = true;
   readonly #parts: { readonly upload: Upload; readonly bytes: number }[] = [];
   /** Items whose last bytes are in this batch. */
   readonly #complete: UploadItem[] = [];
@@ -75,10 +96,11 @@ class UploadBatch implements WorkBatch {
     this.#uploads = uploads;
     this.#buffer = buffer;
     this.#bytes = uploads.buffers.bytesOf(buffer);
+    this.#layout = uploads.layout();
   }
 
   get full(): boolean {
-    return this.#uploads.layout.full;
+    return this.#layout.full;
   }
 
   /** @returns true if all of the item is in buffers, false if this buffer is full */
@@ -91,9 +113,12 @@ class UploadBatch implements WorkBatch {
         return true;
       }
       const from = upload.copied;
-      const part = this.full ? undefined : this.#uploads.layout.add(plan, location, from, path);
+      const part = this.full ? undefined : this.#layout.add(plan, location, from, path);
       if (part === undefined) return false;
-      this.#bytes.set(bytes.subarray(from, from + part.bytes), part.at);
+      const into = this.#bytes.subarray(part.at, part.at + part.bytes);
+      const source = bytes.subarray(from, from + part.bytes);
+      if (this.#uploads.copies.isSteady(bytes)) this.#moves.push({ into, from: source });
+      else into.set(source);
       this.#parts.push({ upload, bytes: part.bytes });
       upload.copied += part.bytes;
     }
@@ -101,15 +126,22 @@ class UploadBatch implements WorkBatch {
     return true;
   }
 
+  fill(): Promise<void> | undefined {
+    return this.#uploads.copies.move(this.#moves, 'in')?.then((isWhole) => {
+      this.#isWhole = isWhole;
+    });
+  }
+
   encode(encoder: GPUCommandEncoder): void {
     this.#buffer.unmap();
-    this.#uploads.layout.encodeToSlabs(encoder, this.#buffer);
+    if (this.#isWhole) this.#layout.encodeToSlabs(encoder, this.#buffer);
   }
 
   async finish(errors: Promise<string>): Promise<void> {
     const { live, buffers } = this.#uploads;
-    for (const item of this.#complete) item.sent?.();
-    const [mapped, error] = await Promise.all([buffers.recycle(this.#buffer), errors]);
+    if (this.#isWhole) for (const item of this.#complete) item.sent?.();
+    const [mapped, reported] = await Promise.all([buffers.recycle(this.#buffer), errors]);
+    const error = this.#isWhole ? reported : BYTES_TAKEN_AWAY;
     const failure = mapped ? (error === '' ? undefined : refused(error)) : live.refusal();
     for (const { upload, bytes } of this.#parts) {
       upload.pending -= bytes;
@@ -127,8 +159,8 @@ interface ReadbackItem {
   readonly plan: BoxPlan;
   readonly location: SlotLocation;
   readonly path: BoxPath;
-  /** Takes the item's bytes from byte `from` on. The view is gone afterwards. @returns false on failure */
-  take(landed: Uint8Array, from: number): boolean;
+  /** The host's memory that the bytes of the item go to, or a function that takes those from byte `from` on. */
+  readonly to: Uint8Array | ((landed: Uint8Array, from: number) => void);
   /** Ends the item: undefined if all bytes were taken, else the failure. */
   end(failure: StoreResult | undefined): void;
 }
@@ -137,11 +169,13 @@ export class Readbacks implements BatchKind<ReadbackBatch> {
   readonly name = 'readback';
   readonly live: LiveDevice;
   readonly buffers: ReadbackBuffers;
+  readonly copies: StagingCopies;
   readonly layout: StagingLayout;
 
-  constructor(live: LiveDevice, buffers: ReadbackBuffers, layout: StagingLayout) {
+  constructor(live: LiveDevice, buffers: ReadbackBuffers, copies: StagingCopies, layout: StagingLayout) {
     this.live = live;
     this.buffers = buffers;
+    this.copies = copies;
     this.layout = layout;
   }
 
@@ -209,11 +243,9 @@ class ReadbackBatch implements WorkBatch {
   async finish(errors: Promise<string>): Promise<void> {
     const { live, buffers } = this.#readbacks;
     let failure: StoreResult | undefined;
-    const take = (range: ArrayBuffer, error: string): void => {
+    const take = (range: ArrayBuffer, error: string): Promise<void> | undefined => {
       if (error !== '') failure = refused(error);
-      for (const { readback, from, at, bytes } of failure === undefined ? this.#parts : []) {
-        if (readback.taken) readback.taken = readback.item.take(new Uint8Array(range, at, bytes), from);
-      }
+      return failure === undefined ? this.#take(range) : undefined;
     };
     if (!(await buffers.land(this.#buffer, this.#used, take, errors))) failure = live.refusal();
     for (const { readback, bytes } of this.#parts) {
@@ -223,6 +255,26 @@ class ReadbackBatch implements WorkBatch {
       else if (readback.pending === 0) item.end(taken ? undefined : refused(BYTES_TAKEN_AWAY));
     }
   }
+
+  /** Hands the landed bytes to their items. @returns undefined where all are handed over */
+  #take(range: ArrayBuffer): Promise<void> | undefined {
+    const { copies } = this.#readbacks;
+    const steady: { readonly readback: Readback; readonly move: HostMove }[] = [];
+    for (const { readback, from, at, bytes } of this.#parts) {
+      const { to } = readback.item;
+      const landed = new Uint8Array(range, at, bytes);
+      if (!readback.taken) continue;
+      if (typeof to === 'function') to(landed, from);
+      else if (to.byteLength < from + bytes) readback.taken = false;
+      else if (copies.isSteady(to)) {
+        steady.push({ readback, move: { into: to.subarray(from, from + bytes), from: landed } });
+      } else to.set(landed, from);
+    }
+    const moves = steady.map(({ move }) => move);
+    return copies.move(moves, 'out')?.then((isWhole) => {
+      if (!isWhole) for (const { readback } of steady) readback.taken = false;
+    });
+  }
 }
 
 // ---- mapped buffers: host memory that the GPU reaches directly
@@ -231,13 +283,15 @@ class ReadbackBatch implements WorkBatch {
 // bounds the bytes in flight. If the device is lost it gives undefined.
 //
 //     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies --> recycle(): mapped, free
+//                                   (threads may)
 //     ReadbackBuffers   acquire --> submit copies --> land(): `use` sees the bytes --> free
 //
 // Upload memory may be uncached, so it is never read here.
 //
 // Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and
 // touching a view on it then ends the process (SIGSEGV). So buffers are held strongly until `destroy`, mapped
-// ranges are taken in this file only, and no view is used after `unmap`, or outside of `use`.
+// ranges are taken in this file only, and no view is used after `unmap`, or outside of `use`. Threads that copy
+// (stagingCopies.ts) have ended with a view before its buffer is unmapped or destroyed, also by a loss.
 
 /** Size and number of the mapped buffers of one direction. */
 export interface StagingSize {
@@ -281,6 +335,14 @@ class MappedBuffers {
     });
   }
 
+  /** Calls `use` with all buffers, none of which may be lent. */
+  protected async whileFree(use: (buffers: readonly GPUBuffer[]) => Promise<void>): Promise<void> {
+    const free = this.#free.splice(0);
+    invariant(free.length === this.#buffers.length, 'no buffer may be lent');
+    await use(free);
+    for (const buffer of free) this.release(buffer);
+  }
+
   /** Waits until every buffer is back, unless the device is lost, and frees the memory. */
   async destroy(): Promise<void> {
     await new Promise<void>((resolve) => {
@@ -319,6 +381,11 @@ export class UploadBuffers extends MappedBuffers {
     return new Uint8Array(buffer.getMappedRange());
   }
 
+  /** Calls `use` with the bytes of all buffers. */
+  withRanges(use: (ranges: readonly Uint8Array[]) => Promise<void>): Promise<void> {
+    return this.whileFree((buffers) => use(buffers.map((buffer) => this.bytesOf(buffer))));
+  }
+
   /**
    * Takes back a buffer whose copies are submitted.
    * @returns true once they are done, false on a lost device
@@ -335,22 +402,37 @@ export class ReadbackBuffers extends MappedBuffers {
     super(live, size, `${label}.readback`, BufferUsage.MAP_READ | BufferUsage.COPY_DST, false);
   }
 
+  /** Calls `use` with the bytes of all buffers, mapped meanwhile; never on a lost device. */
+  withRanges(use: (ranges: readonly Uint8Array[]) => Promise<void>): Promise<void> {
+    return this.whileFree(async (buffers) => {
+      const { live, size } = this;
+      const mapped = await Promise.all(
+        buffers.map((buffer) => live.whenMapped(buffer, MapMode.READ, size.bytes)),
+      );
+      if (mapped.includes(false)) return;
+      await use(buffers.map((buffer) => new Uint8Array(buffer.getMappedRange())));
+      if (live.loss === undefined) for (const buffer of buffers) buffer.unmap();
+    });
+  }
+
   /**
    * Calls `use` with the first `bytes` bytes of the buffer once they have arrived, and frees the buffer. The
-   * view is gone when `use` returns.
+   * view is gone when `use` returns, or when the promise that it returns is fulfilled.
    * @param errors what the device finds wrong with the commands that fill the buffer; passed on to `use`
    * @returns false if the device is lost, even in the moment of arrival
    */
   async land(
     buffer: GPUBuffer,
     bytes: number,
-    use: (landed: ArrayBuffer, error: string) => void,
+    use: (landed: ArrayBuffer, error: string) => Promise<void> | undefined | void,
     errors: Promise<string> = Promise.resolve(''),
   ): Promise<boolean> {
     const [mapped, error] = await Promise.all([this.live.whenMapped(buffer, MapMode.READ, bytes), errors]);
+    await turnFor(bytes);
     if (!mapped || this.live.loss !== undefined) return false;
     try {
-      use(buffer.getMappedRange(0, bytes), error);
+      await use(buffer.getMappedRange(0, bytes), error);
+      if (this.live.loss !== undefined) return false;
       buffer.unmap();
     } catch (error) {
       this.live.giveUp(`reading ${buffer.label}`, error);

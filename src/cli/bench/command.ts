@@ -7,7 +7,7 @@ import { renderSvg } from '../../io/printing/chart.ts';
 import { startProgressBar } from '../../io/printing/progress.ts';
 import { formatSeconds, renderTable } from '../../io/printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
-import type { LinkRound, LinkRow } from '../../studies/measure/links.ts';
+import type { LinkRound, LinkRow, TimerDelay } from '../../studies/measure/links.ts';
 import type { ManagerRow } from '../../studies/measure/manager.ts';
 import { notes } from '../help.ts';
 import { jsonOption } from '../optionRows.ts';
@@ -32,6 +32,7 @@ interface LinksFound {
   readonly sustained?: boolean;
   readonly links?: readonly LinkRow[];
   readonly samples?: readonly LinkRound[];
+  readonly timer?: TimerDelay;
 }
 
 interface ManagerFound {
@@ -44,15 +45,18 @@ const helpEnd = `
   manager  allocations, lookups, garbage and memory, without moving a byte
   all      links and manager, and remote where --remote is given
 
-Beside each link, from the same rounds: the most that the slowest part of the machine has done (limit), one block at a
-time by plain calls (single), all in one plain transfer (bulk); what tierkv moved, in which time, and half the distance
-of its slowest round from its fastest (±).
+Without a word: the four links between HBM, DDR and NVMe, one way each, in five lines and half a minute.
+
+Beside each link, from the same rounds: the most that the slowest of bus, memory and disk has done (limit), the shares
+of it, of what the device copies alone (bus) and of what one thread of the host does (thread); one block at a time by plain
+calls (single), all in one plain transfer (bulk); what tierkv moved, and half the distance of its slowest
+round from its fastest (±). Below, how late a timer is while 1 GiB moves each way.
 
 Short samples flatter a disk, which takes up bursts. --sustained measures its links for 15 seconds each, and
 --fio writes the job with which fio measures the same: compare its figures with the stages read and write.
 `;
 
-type Measured = 'links' | 'manager' | 'remote' | 'all';
+type Measured = 'links' | 'manager' | 'remote' | 'all' | 'own';
 
 /** I/Os that run at once: the 16 that the store gives, where libuv has 16 threads. */
 const ioAtOnce = (): number => Math.min(16, Number(process.env.UV_THREADPOOL_SIZE ?? 4));
@@ -60,7 +64,14 @@ const ioAtOnce = (): number => Math.min(16, Number(process.env.UV_THREADPOOL_SIZ
 export function benchCommand(): Command {
   return new Command('bench')
     .description('Measure the links of this machine, beside their limits, and the manager.')
-    .addArgument(new Argument('<what>').choices(['links', 'manager', 'remote', 'all']))
+    .addArgument(
+      new Argument('[what]', 'default: the four links of this machine in five lines').choices([
+        'links',
+        'manager',
+        'remote',
+        'all',
+      ]),
+    )
     .addOption(jsonOption())
     .option('--plot <file>', 'write a plot of the links as SVG; needs the packages vega and vega-lite')
     .option(reportFlags, reportAbout)
@@ -71,12 +82,16 @@ export function benchCommand(): Command {
     .option('--fio <file>', 'with --sustained: write the job with which fio measures the same')
     .option('--remote <url>', 'the server that bench remote measures')
     .addHelpText('after', notes(helpEnd))
-    .action(async (what: Measured, options: BenchOptions) => {
+    .action(async (asked: Measured | undefined, options: BenchOptions) => {
+      const what = asked ?? 'own';
       refuseIdle(what, options);
       requireWritableTargets({ '--json': options.json, '--plot': options.plot, '--fio': options.fio });
       await checkReport(options.report);
       const has = (part: Measured): boolean => what === part || what === 'all';
-      const { samples = [], ...links }: LinksFound = has('links') ? await linksAsAsked(options) : {};
+      const measuresLinks = has('links') || what === 'own';
+      const { samples = [], ...links }: LinksFound = measuresLinks
+        ? await linksAsAsked(options, what === 'own')
+        : {};
       const manager: ManagerFound = has('manager') ? await managerAsAsked(options.quick) : {};
       const { remote: url } = options;
       const remote = url === undefined ? {} : { remote: await remoteAsAsked(url, options.quick) };
@@ -102,7 +117,11 @@ async function remoteAsAsked(url: string, quick: boolean): Promise<object> {
 
 /** @throws TKV_CONFIG for an option that would do nothing */
 function refuseIdle(what: Measured, { plot, quick, sustained, fio, remote }: BenchOptions): void {
-  const hasLinks = what === 'links' || what === 'all';
+  const hasLinks = what === 'links' || what === 'all' || what === 'own';
+  if (what === 'own' && (quick || sustained)) {
+    const flag = quick ? '--quick' : '--sustained';
+    throw configError(flag, 'is about bench links', 'Use bench links, or leave it out.');
+  }
   if (!hasLinks && plot !== undefined) {
     throw configError('--plot', `draws links, and bench ${what} measures no links`, 'Leave it out.');
   }
@@ -119,17 +138,23 @@ function refuseIdle(what: Measured, { plot, quick, sustained, fio, remote }: Ben
   if (fio !== undefined && !sustained) throw configError('--fio', 'has no --sustained', 'Add it.');
 }
 
-async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
+async function linksAsAsked(options: BenchOptions, isOwn: boolean): Promise<LinksFound> {
   const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
   const bench = await import('../../studies/measure/links.ts');
-  const { benchLinks, plotOf, renderRows } = bench;
-  const sizes = sustained ? bench.sustainedSizes : quick ? bench.quickSizes : bench.fullSizes;
+  const { benchLinks, plotOf, renderOwn, renderRows, renderTimer } = bench;
+  const sizes = isOwn
+    ? bench.ownSizes
+    : sustained
+      ? bench.sustainedSizes
+      : quick
+        ? bench.quickSizes
+        : bench.fullSizes;
   if (fio !== undefined)
     writeText(fio, bench.fioJob(sizes, { dir: dir ?? tmpdir(), queueDepth: ioAtOnce() }));
   using bar = startProgressBar('samples');
-  if (!quick) bar.notice(`takes ${formatSeconds(bench.leastSeconds(sizes))} at the least`);
+  if (!quick && !isOwn) bar.notice(`takes ${formatSeconds(bench.leastSeconds(sizes))} at the least`);
   const samples: LinkRound[] = [];
-  const { adapter, rows } = await interruptible((signal) =>
+  const { adapter, rows, timer } = await interruptible((signal) =>
     benchLinks(sizes, dir, wanted, {
       say: (line) => bar.notice(line),
       progress: (done, all) => bar.update({ share: done / all, done }),
@@ -138,9 +163,13 @@ async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
     }),
   );
   const label = adapter.software ? ' (SW: a SOFTWARE device, whose times say nothing about a GPU)' : '';
-  printText(`${adapter.name}${label}\n${renderRows(rows)}`);
+  if (isOwn) printText(renderOwn(rows, adapter));
+  else {
+    const delay = timer === undefined ? '' : renderTimer(timer);
+    printText(`${adapter.name}${label}\n${renderRows(rows)}${delay}`);
+  }
   if (plot !== undefined) writeText(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
-  return { adapter, sustained, links: rows, samples };
+  return { adapter, sustained, links: rows, samples, ...(timer === undefined ? {} : { timer }) };
 }
 
 async function managerAsAsked(quick: boolean): Promise<ManagerFound> {

@@ -60,6 +60,10 @@ export function planCommand(): Command {
     .option('--tp <list>', 'tensor parallel sizes (default: 1,2,4,8)')
     .option('--ddr <list>', 'KV cache in host memory per instance (default: 0,128GiB,512GiB)')
     .option('--nvme <list>', 'KV cache on disk per instance (default: 0,4096GiB)')
+    .option('--ddr-class <name>', 'device of host memory, as tierkv simulate has it')
+    .option('--ddr-gbps <n>', 'bandwidth of host memory in GB/s')
+    .option('--nvme-class <name>', 'device of the disk, such as sata_ssd')
+    .option('--nvme-gbps <n>', 'bandwidth of the disk in GB/s')
     .option('--roles <list>', 'shared or split (disaggregated prefill and decode) (default: both)')
     .option('--max-gpus <n>', 'maximum GPUs (default: 64)')
     .option('--latency-model <name>', 'model of time that decides (default: calibrated)')
@@ -93,6 +97,7 @@ export function planCommand(): Command {
         ...pricesOf(flags.price),
         ...listsOf(flags),
         ...numbersOf(flags),
+        ...devicesOf(flags),
       };
       using bar = startProgressBar('simulations');
       const answer = await withRunner(
@@ -143,6 +148,8 @@ const flagOfField: Readonly<Record<string, string>> = {
     sizedTierNames.flatMap((tier) => [
       [`${tier}Price`, `--price ${tierTitle(tier)}`],
       [`${tier}Gib`, `--${tier}`],
+      [`${tier}Class`, `--${tier}-class`],
+      [`${tier}Gbps`, `--${tier}-gbps`],
     ]),
   ),
 };
@@ -213,6 +220,20 @@ function listsOf(flags: PlanFlags): object {
       ...sizedTierNames.map((tier) => mapped(tier, `${tier}Gib`, (text) => gibOf(`--${tier}`, text))),
     ),
   };
+}
+
+/** Devices of tiers, which have the names of their options in the question, too. */
+function devicesOf(flags: PlanFlags): object {
+  const values = scalars(flags);
+  const fields = sizedTierNames.flatMap((tier) => {
+    const gbps = numberWithin(values, `${tier}Gbps`, `--${tier}-gbps`, { min: 1e-6, max: 1e6 });
+    const name = values[`${tier}Class`];
+    return [
+      ...(name === undefined ? [] : [[`${tier}Class`, name]]),
+      ...(gbps === undefined ? [] : [[`${tier}Gbps`, gbps]]),
+    ];
+  });
+  return Object.fromEntries(fields);
 }
 
 function gpusOf(text: string): number {

@@ -1,11 +1,15 @@
 /** The answer of a plan as text for people: the deployment in a sentence, how sure that is, and what was near. */
 
 import { formatCount, formatCounted, printable, renderTable } from '../../io/printing/text.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import {
+  holdsNone,
   type NextConstraint,
   type PlanAnswer,
   type PlanCheck,
   type PlanOption,
+  shownOptions,
   simulateCommandOf,
 } from '../../studies/plan/plan.ts';
 
@@ -29,6 +33,8 @@ export function answerText(answer: PlanAnswer, out: string | undefined): string 
   const shown = choice ?? closest;
   if (shown !== undefined) parts.push(figuresTable(shown));
   if (choice !== undefined) parts.push(`\n${sureText(answer.checks, answer.next)}`);
+  const sizes = sizesTable(answer);
+  if (sizes !== '') parts.push(`\nwhat each size brings:\n${sizes}`);
   const table = optionsTable(answer);
   if (table !== '') parts.push(`\n${table}`);
   for (const { gpu, tensorParallel, reason } of answer.excluded) {
@@ -42,7 +48,8 @@ export function answerText(answer: PlanAnswer, out: string | undefined): string 
   return parts.join('');
 }
 
-function notFoundText({ effort }: PlanAnswer): string {
+function notFoundText({ effort, unknown }: PlanAnswer): string {
+  if (unknown !== undefined) return `Not known: ${unknown}.`;
   if (effort.isWhole) return 'No deployment meets the targets.';
   return 'The time ended before a deployment was found that meets the targets. Give more with --budget.';
 }
@@ -54,9 +61,14 @@ function priceText({ gpus, usdPerHour }: PlanOption): string {
 }
 
 /** Targets that the closest configuration fails, and by how much. */
-function failureLines({ closest, effort }: PlanAnswer): string[] {
-  if (closest === undefined)
-    return [effort.isWhole ? 'No machine holds the model.' : 'No run ended in time.'];
+function failureLines(answer: PlanAnswer): string[] {
+  const { closest, effort, unknown } = answer;
+  if (unknown !== undefined) return [];
+  if (closest === undefined) {
+    if (!effort.isWhole) return ['No run ended in time.'];
+    if (holdsNone(answer)) return ['No machine holds the model.'];
+    return ['Bounds that need no run leave out each machine.'];
+  }
   const { targets, injected, completed, text } = closest;
   const lines = targets
     .filter(({ meets }) => !meets)
@@ -135,11 +147,33 @@ function rangeText(checks: readonly PlanCheck[]): string {
   return figures.join(', ');
 }
 
+/** Sizes of tiers of the shown deployment, each with what it finds, how long a first token takes, and what it costs. */
+function sizesTable({ bySize }: PlanAnswer): string {
+  if (bySize.length === 0) return '';
+  const hasPrices = bySize.some(({ usdPerHour }) => usdPerHour !== undefined);
+  const gib = (size: number): string => (size === 0 ? 'none' : `${formatCount(size)} GiB`);
+  return renderTable(
+    [
+      ...sizedTierNames.map((tier) => ({ title: tierTitle(tier), align: 'right' as const })),
+      ...['blocks found', 'ttft_mean', 'ttft_p99'].map((title) => ({ title, align: 'right' as const })),
+      { title: hasPrices ? 'USD/h' : 'GPUs', align: 'right' },
+      { title: 'meets' },
+    ],
+    bySize.map(({ deployment, run, usdPerHour, gpus, meets }) => [
+      ...sizedTierNames.map((tier) => gib(deployment[`${tier}Gib`])),
+      `${(100 * run.hitRate).toFixed(1)} %`,
+      formatMs(run.figures.ttft_mean),
+      formatMs(run.figures.ttft_p99),
+      usdPerHour === undefined ? String(gpus) : usdPerHour.toFixed(2),
+      meets ? 'yes' : 'no',
+    ]),
+  );
+}
+
 /** The other configurations that were tried: dearer ones that will do, cheaper ones that will not. */
-function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string {
-  const rows = [...cheaper].reverse().filter(({ text }) => text !== closest?.text);
-  const best = choice ?? closest;
-  const all = [...rows, ...(best === undefined ? [] : [best]), ...others];
+function optionsTable(answer: PlanAnswer): string {
+  const best = answer.choice ?? answer.closest;
+  const all = shownOptions(answer);
   if (all.length < 2) return '';
   const hasPrices = all.some(({ usdPerHour }) => usdPerHour !== undefined);
   return renderTable(
@@ -149,6 +183,7 @@ function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string 
       ...(hasPrices ? [{ title: 'USD/h', align: 'right' as const }] : []),
       ...all[0].targets.map(({ figure }) => ({ title: figure, align: 'right' as const })),
       { title: 'meets' },
+      { title: 'by' },
     ],
     all.map((option) => [
       `${option === best ? '* ' : ''}${option.text}`,
@@ -156,13 +191,12 @@ function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string 
       ...(hasPrices ? [(option.usdPerHour ?? 0).toFixed(2)] : []),
       ...option.targets.map(({ ms }) => formatMs(ms)),
       option.meets ? 'yes' : 'no',
+      `${option.restsOn}, ${formatCount(option.injected)}`,
     ]),
   );
 }
 
 function commandText(answer: PlanAnswer, out: string | undefined): string {
   if (answer.deploymentFile === undefined) return '';
-  const command = simulateCommandOf(answer, out);
-  if (command !== undefined) return `the same by itself: ${command}\n`;
-  return 'the same by itself: write the deployment with --out FILE, then tierkv simulate --deployment FILE\n';
+  return `the same by itself: ${simulateCommandOf(answer, out)}\n`;
 }

@@ -37,6 +37,9 @@ looked up and computed whole, then HBM is trimmed once, and no bytes move. For o
 replay runs as well, under that policy; for "all", "optimum", several names, several capacities
 (--hbm 1000,3000) or a trace in another format (WEKA, token ids) there is the table alone.
 
+With --what-if-hints 0.9,0.8, the table also has a row for callers who say, as a request ends, whether and when its blocks
+come back, right in 90 and in 80 % of cases: what such hints would be worth on this trace.
+
 One pool alone: --ddr 0 --nvme 0.
 
 Exit code: 0 when every block was right, 1 when one was not, 2 for a mistake in the call or the trace.
@@ -105,7 +108,11 @@ export function replayCommand(): Command {
       '--eviction <policy>',
       'eviction policy, a list of them, "all", or "optimum" (default: hazard, no table)',
     )
-    .option('--plot <file.svg>', 'with --eviction: draw the table')
+    .option(
+      '--what-if-hints <list>',
+      'say what hints would be worth that are right in these shares, as 0.9,0.8 (default policy beside: hazard)',
+    )
+    .option('--plot <file.svg>', 'with --eviction or --what-if-hints: draw the table')
     .option('--log <file>', 'write the decision log, and the inputs that led to it')
     .option(
       '--inputs <file>',
@@ -125,7 +132,8 @@ export function replayCommand(): Command {
       const usual = command.getOptionValueSource('blockTokens') === 'default';
       const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw, tracePath);
       if (study !== undefined && tracePath === undefined) {
-        throw configError('--eviction', 'needs a trace', 'Name the trace beside it.');
+        const option = given.eviction === undefined ? '--what-if-hints' : '--eviction';
+        throw configError(option, 'needs a trace', 'Name the trace beside it.');
       }
       const studied = study === undefined || tracePath === undefined ? undefined : { study, tracePath };
       if (studied !== undefined && !movesBytes(studied.tracePath, studied.study)) {

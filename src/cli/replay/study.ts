@@ -5,7 +5,14 @@ import { renderSvg, type VegaLiteSpec } from '../../io/printing/chart.ts';
 import { startProgressBar } from '../../io/printing/progress.ts';
 import { formatCount, formatCounted, renderTable } from '../../io/printing/text.ts';
 import { configError, nearestName, requireInteger } from '../../runtime/errors.ts';
-import { type EvictionChoice, evictionPolicyNames, resolvePolicy, tierTitle } from '../../runtime/index.ts';
+import {
+  defaultEviction,
+  type EvictionChoice,
+  evictionPolicyNames,
+  resolvePolicy,
+  tierTitle,
+} from '../../runtime/index.ts';
+import { withHints } from '../../studies/replay/hintedCache.ts';
 import {
   askedRows,
   isAlwaysAsked,
@@ -52,6 +59,19 @@ function parseCapacities(option: string, text: string, most: number): readonly n
   return [...new Set(text.split(',').map((word) => blocksOf(option, word, 1, most)))];
 }
 
+/** Accuracies as a list. @throws TKV_CONFIG for one that cannot be a share of right answers */
+function parseAccuracies(text: string): readonly number[] {
+  return text.split(',').map((word) => {
+    const value = Number(word);
+    if (word.trim() !== '' && value >= 0.5 && value <= 1) return value;
+    throw configError(
+      '--what-if-hints',
+      `has ${JSON.stringify(word.trim())}, not an accuracy`,
+      'Give shares of right answers from 0.5 (a coin) to 1, as 0.9,0.8.',
+    );
+  });
+}
+
 /** A count of blocks. @throws TKV_CONFIG naming the option */
 function blocksOf(option: string, text: string, least: number, most?: number): number {
   if (/^\s*\d+\s*$/.test(text)) return requireInteger(option, Number(text), least, most);
@@ -66,6 +86,8 @@ function blocksOf(option: string, text: string, least: number, most?: number): n
 export interface RawStudyOptions {
   readonly policy?: string;
   readonly plot?: string;
+  /** Accuracies of hints, separated by commas. */
+  readonly whatIfHints?: string;
   /** Sizes of tiers, by the words of their options. */
   readonly [word: string]: string | boolean | undefined;
   readonly blockTokens: string;
@@ -76,6 +98,8 @@ export interface RawStudyOptions {
 }
 
 export interface StudyRun extends StudyOptions {
+  /** Accuracies of hints whose worth is told, from 0.5 to 1. */
+  readonly hints: readonly number[];
   /** Absent: what the trace's format usually has. */
   readonly blockTokens?: number;
   readonly requests?: number;
@@ -94,7 +118,9 @@ export interface StudyRun extends StudyOptions {
  * @throws TKV_CONFIG naming the option
  */
 export function parseStudyRun(raw: RawStudyOptions, trace?: string): StudyRun | undefined {
-  const { policy, plot, json, requests, blockTokens } = raw;
+  const { plot, json, requests, blockTokens, whatIfHints } = raw;
+  const hints = whatIfHints === undefined ? [] : parseAccuracies(whatIfHints);
+  const policy = raw.policy ?? (whatIfHints === undefined ? undefined : defaultEviction.policy);
   const sizes = askedRows()
     .filter(isAlwaysAsked)
     .map(({ name, asked: { size } }) => [sizeOption(name), textOf(raw, size.option) ?? '0'] as const);
@@ -109,7 +135,7 @@ export function parseStudyRun(raw: RawStudyOptions, trace?: string): StudyRun | 
   // `all` is as many blocks as the trace has: where nothing is evicted, there is nothing to compare.
   if (sizes.some(([, blocks]) => blocks.trim() === 'all')) {
     throw configError(
-      '--eviction',
+      raw.policy === undefined ? '--what-if-hints' : '--eviction',
       'compares nothing where a tier holds all blocks',
       'Give each tier a number.',
     );
@@ -120,7 +146,8 @@ export function parseStudyRun(raw: RawStudyOptions, trace?: string): StudyRun | 
     policies,
     capacities,
     lower: lower.map(([option, blocks]) => blocksOf(option, blocks, 0, maxBlocks)),
-    single: singlePolicy(policy) !== undefined && capacities.length === 1,
+    hints,
+    single: singlePolicy(policy) !== undefined && capacities.length === 1 && hints.length === 0,
     ...(blockTokens === '' ? {} : { blockTokens: blocksOf('--block-tokens', blockTokens, 1) }),
     ...(requests === undefined ? {} : { requests: blocksOf('--num-requests', requests, 1) }),
     ...(plot === undefined ? {} : { plotPath: plot }),
@@ -149,10 +176,11 @@ export async function runStudy(tracePath: string, run: StudyRun, signal: AbortSi
 
   async function compared(): Promise<Study> {
     using bar = startProgressBar('requests');
-    return await comparePolicies(trace, run, {
+    const compared = await comparePolicies(trace, run, {
       signal,
       progress: (share, done, note) => bar.update({ share, done, note }),
     });
+    return run.hints.length === 0 ? compared : await withHints(trace, compared, run.hints, signal);
   }
 }
 

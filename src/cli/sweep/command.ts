@@ -68,7 +68,8 @@ export function sweepCommand(): Command {
       const { readWords } = await import('../../sim/description/readers.ts');
       const { pointsOf, runPoints } = await import('../../sim/build/sweep.ts');
       const {
-        cheapest,
+        cheapestByDemand,
+        cheapestText,
         meets,
         failedPoints,
         failureLines,
@@ -85,9 +86,11 @@ export function sweepCommand(): Command {
       const results = await withRunner(server, limits, say, (runner) =>
         runPoints(points, runner, (done) => bar.update({ share: done / points.length, done })),
       );
-      const best = hasTargets ? cheapest(results, targets) : undefined;
+      const byDemand = hasTargets ? cheapestByDemand(results, targets) : [];
+      // of several demands none is the best: each has its own
+      const best = byDemand.length === 1 ? byDemand[0].best : undefined;
       if (options.json !== undefined)
-        writeResultJson(options.json, 'sweep', { targets, best: best ?? null, results });
+        writeResultJson(options.json, 'sweep', { targets, best: best ?? null, byDemand, results });
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
       if (options.report !== undefined) {
@@ -95,7 +98,7 @@ export function sweepCommand(): Command {
         const grid = {
           results,
           targets: shown,
-          best,
+          byDemand,
           meets: (point: PointResult) => meets(point, targets),
           nameOf: pointText,
         };
@@ -107,7 +110,6 @@ export function sweepCommand(): Command {
       // as elsewhere: 1 is a fault of tierkv or the machine, 2 is one of the call
       if (failed.length > 0) process.exitCode = failed.some(({ error }) => error.code === undefined) ? 1 : 2;
       if (!hasTargets) return;
-      const found = best === undefined ? 'no point meets the targets' : `cheapest: ${pointText(best)}`;
-      printText(`${found}\n`);
+      printText(cheapestText(byDemand));
     });
 }

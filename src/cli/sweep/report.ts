@@ -3,6 +3,7 @@
 import type { VegaLiteSpec } from '../../io/printing/chart.ts';
 import { printable, renderTable } from '../../io/printing/text.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../sim/build/point.ts';
+import { demandOf } from '../../sim/build/sweep.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */
 interface SweepTargets {
@@ -21,11 +22,35 @@ export function meets(result: PointResult, { ttftMs, itlMs, e2eMs }: SweepTarget
   );
 }
 
-/** The point with the fewest GPUs that meets the targets, of those the one with the shortest requests. */
+/** The point with the fewest GPUs, of one demand, that meets the targets, of those the one with the shortest requests. */
 export function cheapest(results: readonly SweptPoint[], targets: SweepTargets): PointResult | undefined {
   const good = results.filter(hasRun).filter((result) => meets(result, targets));
   good.sort((a, b) => a.gpus - b.gpus || a.e2eMeanMs - b.e2eMeanMs);
   return good[0];
+}
+
+/** The cheapest point of a demand; undefined where none meets the targets. */
+interface DemandBest {
+  readonly demand: PointResult['values'];
+  readonly best: PointResult | undefined;
+}
+
+/** The cheapest point of each demand (model, workload, rate, seed), in order of the grid. */
+export function cheapestByDemand(results: readonly SweptPoint[], targets: SweepTargets): DemandBest[] {
+  const groups = Map.groupBy(results, ({ values }) => JSON.stringify(demandOf(values)));
+  return [...groups.values()].map((points) => ({
+    demand: demandOf(points[0].values),
+    best: cheapest(points, targets),
+  }));
+}
+
+/** Which point is the cheapest, one line a demand. */
+export function cheapestText(found: readonly DemandBest[]): string {
+  const lines = found.map(({ demand, best }) => {
+    const what = best === undefined ? 'no point meets the targets' : `cheapest: ${pointText(best)}`;
+    return found.length === 1 ? what : `at ${pointText({ values: demand })} ${what}`;
+  });
+  return lines.map((line) => `${line}\n`).join('');
 }
 
 /** A point as it is written on the command line; fields of a deployment as they stand in its file. */

@@ -1,7 +1,16 @@
 /** A plan as a report: what to deploy, how sure that is, what gives next, and what was near. */
 
 import { formatCounted } from '../../io/printing/text.ts';
-import { type PlanAnswer, type PlanOption, simulateCommandOf } from '../../studies/plan/plan.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
+import {
+  decidingTarget,
+  holdsNone,
+  type PlanAnswer,
+  type PlanOption,
+  shownOptions,
+  simulateCommandOf,
+} from '../../studies/plan/plan.ts';
 import { type FigureName, figureTitle } from '../../studies/plan/targets.ts';
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
 import { originOf, settingIn } from './origin.ts';
@@ -20,9 +29,9 @@ export function planReport(answer: PlanAnswer, typed: string, file?: string): Re
     title: `What to deploy for ${model}`,
     question: `Which deployment of ${model} serves ${traffic} with ${asked.join(' and ')} for the least ${question.prices === undefined ? 'GPUs' : 'money'}?`,
     answer: answerText(answer),
-    verdict: choice === undefined ? (effort.isWhole ? 'no' : 'open') : 'yes',
+    verdict: choice === undefined ? (effort.isWhole && answer.unknown === undefined ? 'no' : 'open') : 'yes',
     figures: shown === undefined ? [] : figuresOf(shown, answer),
-    sections: [...checkSections(answer), ...optionSections(answer)],
+    sections: [...checkSections(answer), ...sizeSections(answer), ...optionSections(answer)],
     next: nextOf(answer, typed, file),
     limits: [
       ...notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`),
@@ -46,11 +55,17 @@ function priceOf({ gpus, usdPerHour }: PlanOption): string {
   return usdPerHour === undefined ? counted : `${counted}, ${usdPerHour.toFixed(2)} USD an hour`;
 }
 
-function answerText({ choice, closest, effort }: PlanAnswer): string {
+function answerText(answer: PlanAnswer): string {
+  const { choice, closest, effort, unknown } = answer;
   if (choice !== undefined) return `${choice.text}: ${priceOf(choice)}.`;
+  if (unknown !== undefined) return `Not known: ${unknown}.`;
   if (!effort.isWhole) return 'The time ended before a deployment was found.';
-  if (closest === undefined) return 'None: no machine holds the model.';
-  const worst = [...closest.targets].sort((a, b) => b.ms / b.boundMs - a.ms / a.boundMs)[0];
+  if (closest === undefined) {
+    return holdsNone(answer)
+      ? 'None: no machine holds the model.'
+      : 'None: bounds that need no run leave out each machine.';
+  }
+  const worst = decidingTarget(closest);
   return `None. The closest is ${closest.text} (${priceOf(closest)}), whose ${figureTitle(worst.figure)} is ${written(worst.ms, 'ms')} against ${written(worst.boundMs, 'ms')}.`;
 }
 
@@ -98,23 +113,66 @@ function checkSections({ checks, choice: option }: PlanAnswer): ReportSection[] 
   ];
 }
 
-function optionSections({ choice, others, cheaper, closest }: PlanAnswer): ReportSection[] {
-  const near = cheaper.filter(({ text }) => text !== closest?.text);
+/** Sizes of tiers that were asked about, each with its run. */
+function sizeSections({ bySize }: PlanAnswer): ReportSection[] {
+  if (bySize.length === 0) return [];
+  const sizes = ({ deployment }: PlanOption): string =>
+    sizedTierNames.map((tier) => `${tierTitle(tier)} ${deployment[`${tier}Gib`]} GiB`).join(', ');
+  const total = ({ deployment }: PlanOption): number =>
+    sizedTierNames.reduce((sum, tier) => sum + deployment[`${tier}Gib`], 0);
+  return [
+    {
+      kind: 'points',
+      title: 'What each size of a tier brings',
+      x: { title: 'GiB below GPU memory, of each instance', unit: 'count' },
+      y: { title: figureTitle('ttft_p99'), unit: 'ms', isLog: true },
+      points: bySize.map((option) => ({
+        x: total(option),
+        y: Math.max(option.run.figures.ttft_p99, 1e-3),
+        name: sizes(option),
+        group: option.meets ? 'meets the targets' : 'misses a target',
+        isChosen: false,
+      })),
+    },
+    {
+      kind: 'table',
+      title: 'Sizes of tiers',
+      note: 'The same deployment and traffic, with nothing else changed.',
+      columns: [
+        { title: 'sizes' },
+        { title: 'blocks found', unit: 'share' },
+        { title: figureTitle('ttft_mean'), unit: 'ms' },
+        { title: figureTitle('ttft_p99'), unit: 'ms' },
+        { title: bySize[0].usdPerHour === undefined ? 'GPUs' : 'USD an hour', unit: 'plain' },
+      ],
+      rows: bySize.map((option) => [
+        sizes(option),
+        option.run.hitRate,
+        option.run.figures.ttft_mean,
+        option.run.figures.ttft_p99,
+        option.usdPerHour ?? option.gpus,
+      ]),
+    },
+  ];
+}
+
+function optionSections(answer: PlanAnswer): ReportSection[] {
+  const { choice, closest } = answer;
   const shown = choice ?? closest;
-  const all = [...near.toReversed(), ...(shown === undefined ? [] : [shown]), ...others];
+  const all = shownOptions(answer);
   if (all.length === 0) return [];
   const hasPrices = all.some(({ usdPerHour }) => usdPerHour !== undefined);
-  const [first] = all[0].targets;
+  const { figure: deciding } = decidingTarget(shown ?? all[0]);
   const costOf = ({ gpus, usdPerHour }: PlanOption): number => usdPerHour ?? gpus;
   return [
     {
       kind: 'points',
       title: hasPrices ? 'What more money buys' : 'What more GPUs buy',
       x: { title: hasPrices ? 'USD an hour' : 'GPUs', unit: 'count' },
-      y: { title: figureTitle(first.figure), unit: 'ms', isLog: true },
+      y: { title: figureTitle(deciding), unit: 'ms', isLog: true },
       points: all.map((option) => ({
         x: costOf(option),
-        y: Math.max(option.targets[0].ms, 1e-3),
+        y: Math.max(option.run.figures[deciding], 1e-3),
         name: option.text,
         group: option.meets ? 'meets the targets' : 'misses a target',
         isChosen: option === choice,
@@ -130,6 +188,7 @@ function optionSections({ choice, others, cheaper, closest }: PlanAnswer): Repor
         ...all[0].targets.map(({ figure }) => ({ title: figureTitle(figure), unit: 'ms' as const })),
         { title: 'served', unit: 'share' },
         { title: 'meets' },
+        { title: 'by' },
       ],
       rows: all.map((option) => [
         option.text,
@@ -138,6 +197,7 @@ function optionSections({ choice, others, cheaper, closest }: PlanAnswer): Repor
         ...option.targets.map(({ ms }) => ms),
         option.completed / Math.max(1, option.injected),
         option.meets ? 'yes' : 'no',
+        option.restsOn,
       ]),
       ...(shown === undefined ? {} : { chosen: all.indexOf(shown) }),
     },
@@ -149,7 +209,7 @@ function nextOf(answer: PlanAnswer, typed: string, file: string | undefined): st
   const command = simulateCommandOf(answer, file);
   const sentences: string[] = [];
   if (next !== undefined) sentences.push(`The next constraint: ${next.text}.`);
-  if (choice === undefined) {
+  if (choice === undefined && answer.unknown === undefined) {
     sentences.push(
       effort.isWhole
         ? 'Loosen the target that fails, or allow other GPUs.'
@@ -157,7 +217,5 @@ function nextOf(answer: PlanAnswer, typed: string, file: string | undefined): st
     );
   }
   if (command !== undefined) sentences.push(`The same run by itself: ${command}`);
-  else if (answer.deploymentFile !== undefined)
-    sentences.push(`Write the deployment with ${settingIn(typed, 'out')}.`);
   return sentences;
 }

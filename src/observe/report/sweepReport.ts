@@ -2,6 +2,7 @@
 
 import { formatCounted } from '../../io/printing/text.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../sim/build/point.ts';
+import { demandOf } from '../../sim/build/sweep.ts';
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
 import { originOf, settingIn } from './origin.ts';
 
@@ -11,15 +12,19 @@ interface SweptGrid {
   readonly targets:
     | { readonly ttftMs?: number; readonly itlMs?: number; readonly e2eMs?: number }
     | undefined;
-  /** The cheapest point that meets them. */
-  readonly best: PointResult | undefined;
+  /** The cheapest point of each demand that meets them; none without targets. */
+  readonly byDemand: readonly {
+    readonly demand: PointResult['values'];
+    readonly best: PointResult | undefined;
+  }[];
   readonly meets: (point: PointResult) => boolean;
   readonly nameOf: (point: Pick<PointResult, 'values'>) => string;
   readonly command: string;
 }
 
 export function sweepReport(grid: SweptGrid): Report {
-  const { results, targets, best, meets, nameOf, command } = grid;
+  const { results, targets, byDemand, meets, nameOf, command } = grid;
+  const best = byDemand.length === 1 ? byDemand[0].best : undefined;
   const ran = results.filter(hasRun);
   const failed = results.filter((point): point is FailedPoint => !hasRun(point));
   const good = targets === undefined ? [] : ran.filter(meets);
@@ -27,9 +32,11 @@ export function sweepReport(grid: SweptGrid): Report {
   const answer =
     targets === undefined
       ? leadText(ran, nameOf)
-      : best === undefined
-        ? `No: none of ${ran.length} points meets ${asked}.`
-        : `Yes: ${nameOf(best)}, with ${best.gpus} ${best.gpus === 1 ? 'GPU' : 'GPUs'}, is the cheapest of ${good.length} points that meet ${asked}.`;
+      : byDemand.length > 1
+        ? demandsText(grid, asked)
+        : best === undefined
+          ? `No: none of ${ran.length} points meets ${asked}.`
+          : `Yes: ${nameOf(best)}, with ${best.gpus} ${best.gpus === 1 ? 'GPU' : 'GPUs'}, is the cheapest of ${good.length} points that meet ${asked}.`;
   const shown = best ?? (targets === undefined ? fastest(ran) : nearest(ran, targets));
   return {
     title:
@@ -39,7 +46,7 @@ export function sweepReport(grid: SweptGrid): Report {
         ? `How do ${results.length} deployments compare?`
         : `Which of ${results.length} deployments is the cheapest that meets ${asked}?`,
     answer,
-    verdict: targets === undefined ? 'open' : best === undefined ? 'no' : 'yes',
+    verdict: targets === undefined ? 'open' : verdictOf(byDemand),
     figures: shown === undefined ? [] : figuresOf(shown, targets),
     sections: [
       ...pointSections(grid, ran, targets === undefined ? shown : best),
@@ -67,6 +74,25 @@ function targetText(targets: SweptGrid['targets']): string {
   return `${parts.join(' and ')} (p99)`;
 }
 
+/** Each demand with its cheapest point: one that serves fewer requests does not show what more of them cost. */
+function demandsText({ byDemand, nameOf }: SweptGrid, asked: string): string {
+  const met = byDemand.filter(({ best }) => best !== undefined).length;
+  const each = byDemand.slice(0, DEMANDS_NAMED).map(({ demand, best }) => {
+    const what = best === undefined ? 'none' : `${nameOf(best)} (${formatCounted(best.gpus, 'GPUs')})`;
+    return `at ${nameOf({ values: demand })} ${what}`;
+  });
+  const more = byDemand.length > DEMANDS_NAMED ? `; and ${byDemand.length - DEMANDS_NAMED} more` : '';
+  return `${met} of ${byDemand.length} demands can be met (${asked}). The cheapest: ${each.join('; ')}${more}.`;
+}
+
+/** Demands that the answer names. */
+const DEMANDS_NAMED = 6;
+
+function verdictOf(byDemand: SweptGrid['byDemand']): Report['verdict'] {
+  if (byDemand.every(({ best }) => best !== undefined)) return 'yes';
+  return byDemand.some(({ best }) => best !== undefined) ? 'open' : 'no';
+}
+
 /** The shortest first token of the points that serve the largest share of their requests. */
 function fastest(points: readonly PointResult[]): PointResult | undefined {
   const share = ({ completed, injected }: PointResult): number => completed / Math.max(1, injected);
@@ -78,6 +104,13 @@ function fastest(points: readonly PointResult[]): PointResult | undefined {
 const known = (ms: number): number | null => (ms === 0 ? null : ms);
 
 function leadText(points: readonly PointResult[], nameOf: SweptGrid['nameOf']): string {
+  const demands = Map.groupBy(points, ({ values }) => JSON.stringify(demandOf(values)));
+  if (demands.size > 1) {
+    const leads = [...demands.values()].map(
+      (of) => `At ${nameOf({ values: demandOf(of[0].values) })}: ${leadText(of, nameOf)}`,
+    );
+    return leads.slice(0, DEMANDS_NAMED).join(' ');
+  }
   const first = fastest(points);
   if (first === undefined)
     return points.length === 0 ? 'None of the points can run.' : 'No point serves a request.';
@@ -220,13 +253,21 @@ function nearest(
 }
 
 function advice(
-  { targets, best, nameOf, command }: SweptGrid,
+  { targets, byDemand, nameOf, command }: SweptGrid,
   ran: readonly PointResult[],
   good: readonly PointResult[],
 ): string[] {
+  const best = byDemand.length === 1 ? byDemand[0].best : undefined;
   if (targets === undefined) {
     return [
       `Name targets (${['targetTtft', 'targetItl', 'targetE2e'].map((each) => settingIn(command, each)).join(', ')}): the sweep then says which point is the cheapest.`,
+    ];
+  }
+  if (byDemand.length > 1) {
+    const unmet = byDemand.filter((one) => one.best === undefined);
+    if (unmet.length === 0) return [];
+    return [
+      `Add points with more GPUs for ${unmet.map(({ demand }) => nameOf({ values: demand })).join('; ')}, or loosen the target.`,
     ];
   }
   if (best === undefined) {

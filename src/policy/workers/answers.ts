@@ -106,6 +106,7 @@ const trialAnswer: AnswerKind<'trial'> = either(
     injected: count,
     completed: count,
     unservable: count,
+    arrivalsPerS: figure,
     figures: trialFigures,
     requestsPerS: figure,
     outputTokensPerS: figure,

@@ -348,8 +348,9 @@ export function foundDamaged(core: Core, replica: number, outcome: Outcome): voi
 }
 
 /**
- * An evicted replica that no tier below has taken is found again where it lies, unless its room is another block's by now, or
- * its content lies elsewhere.
+ * An evicted replica that no tier below has taken is found again where it lies, unless its room is another block's by now, its
+ * content lies elsewhere, or a copy of its content is on its way to this lower tier: if that job fails, its own source is
+ * taken back in turn.
  */
 function takeBack(core: Core, replica: number, content: number): void {
   const { replicas } = core;
@@ -358,6 +359,7 @@ function takeBack(core: Core, replica: number, content: number): void {
   const fits = core.residentBytes[tier] + bytes <= core.capacityBytes[tier];
   const isUsed = replicas.readers[replica] !== 0 || replicas.refs[replica] !== 0;
   if (!fits || isUsed || core.fastestReady(content, TOP) !== -1) return;
+  if (tier !== TOP && core.incomingTo(content, tier) !== -1) return;
   core.setResident(replica, 1);
   core.publish(replica, content);
   core.counters.takenBack++;

@@ -6,8 +6,8 @@
 
 import type { BodyFields } from '../gateway/chatPrompts.ts';
 
-type PartKind = 'setting' | 'tool' | 'system' | 'message';
-type PartForm = 'text' | 'thinking' | 'call' | 'result' | 'image' | 'other';
+export type PartKind = 'setting' | 'tool' | 'system' | 'message';
+export type PartForm = 'text' | 'thinking' | 'call' | 'result' | 'image' | 'other';
 
 export interface PromptPart {
   /** Place in the body, such as `messages[3].content[0].text`. */

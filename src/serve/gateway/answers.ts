@@ -55,7 +55,7 @@ class StaleConnection extends Error {}
 /**
  * Sends the request and waits for the first bytes of the answer.
  * @param open begins the request, with `isFresh` on a connection of its own
- * @param checked whether an answer must be JSON or a stream of events, as those of OpenAI's API are
+ * @param checked whether an answer must be JSON or a stream of events, as those of both APIs are
  * @throws AttemptFailed
  */
 export async function beginAnswer(
@@ -110,7 +110,7 @@ export async function beginAnswer(
 }
 
 /** Whether its bytes are what they say: a packed answer is passed on and not looked into. */
-function isPlain({ 'content-encoding': encoding = 'identity' }: IncomingHttpHeaders): boolean {
+export function isPlain({ 'content-encoding': encoding = 'identity' }: IncomingHttpHeaders): boolean {
   return encoding === 'identity';
 }
 
@@ -167,6 +167,9 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** Answers of a backend that another one may give better: it is full (529 in Anthropic's API), or its server is not there. */
+export const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504, 529]);
+
 /** How the rest of an answer ended. */
 type PassedEnd = 'whole' | 'backendBroke' | 'tooLong' | 'clientLeft' | 'clientStalled';
 /** `saidError`: the answer itself told the client of a failure. */
@@ -175,6 +178,7 @@ export type AnswerEnd = PassedEnd | 'saidError';
 /**
  * Passes an answer on, as fast as the client takes it.
  * @param meter is shown each piece before it goes @param heard is called at each piece
+ * @param rewritten gives what goes in the place of each piece, and behind the last one
  */
 export async function passOn(
   { chunks, rest }: BegunAnswer,
@@ -182,6 +186,7 @@ export async function passOn(
   limits: AnswerLimits,
   meter: AnswerMeter,
   heard: () => void = () => {},
+  rewritten?: (chunk: Buffer | null) => Buffer,
 ): Promise<PassedEnd> {
   let bytes = 0;
   const pass = async (chunk: Buffer): Promise<PassedEnd | undefined> => {
@@ -189,14 +194,19 @@ export async function passOn(
     if (bytes > limits.bytes) return 'tooLong';
     if (response.destroyed) return 'clientLeft';
     meter.see(chunk);
-    if (response.write(chunk)) return undefined;
+    return write(rewritten === undefined ? chunk : rewritten(chunk));
+  };
+  const write = async (chunk: Buffer): Promise<PassedEnd | undefined> => {
+    if (chunk.length === 0 || response.write(chunk)) return undefined;
     return drained(response, limits.clientMs);
   };
+  const whole = async (): Promise<PassedEnd> =>
+    (rewritten === undefined ? undefined : await write(rewritten(null))) ?? 'whole';
   for (const chunk of chunks) {
     const end = await pass(chunk);
     if (end !== undefined) return end;
   }
-  if (rest === undefined) return 'whole';
+  if (rest === undefined) return whole();
   for (;;) {
     let next: IteratorResult<Buffer>;
     try {
@@ -204,7 +214,7 @@ export async function passOn(
     } catch {
       return response.destroyed ? 'clientLeft' : 'backendBroke';
     }
-    if (next.done === true) return 'whole';
+    if (next.done === true) return whole();
     heard();
     const end = await pass(next.value);
     if (end !== undefined) return end;

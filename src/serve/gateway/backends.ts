@@ -42,6 +42,8 @@ interface PollConfig {
   readonly blockTokens: number;
   readonly maxSequences: number;
   readonly cutter: PromptCutter;
+  /** Whether it is asked which blocks of a prompt lie at a server. */
+  readonly findsPrompts: boolean;
   /** Which policies read how many blocks move between tiers; each server must report it then. */
   readonly movedReaders: readonly string[];
 }
@@ -166,7 +168,7 @@ export class BackendPool {
   news(backend: Backend, events: readonly KVEvent[]): void {
     const { capacityBlocks, cutter } = this.#config;
     const capacity = backend.capacityBlocks.length > 0 ? backend.capacityBlocks : capacityBlocks;
-    const book = (backend.book ??= new CacheBook(cutter, capacity));
+    const book = (backend.book ??= new CacheBook(cutter, capacity, this.#config.findsPrompts));
     for (const event of events) {
       if (event.type === 'cleared' && event.medium === null) backend.clearedMs = performance.now();
       const inputs = book.take(event, backend.model, backend.instance);

@@ -4,6 +4,7 @@
  * whose beginning are not known cannot be compared with a prompt, and are counted.
  */
 
+import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
 import { FULL_LAYERS, type KVBlocksStored, type KVEvent } from './events/wire.ts';
 import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
 import { type GatewayInput, keysText, type Untimed } from './records.ts';
@@ -48,10 +49,13 @@ export class CacheBook {
   #fullGroup: number | undefined;
   /** Known blocks by the server's hash, in the order in which they became known. */
   readonly #blocks = new Map<string, KnownBlock>();
+  /** The same by their keys; null where no prompt is looked up. */
+  readonly #byKey: Map<string, KnownBlock> | null;
 
-  /** @param capacityBlocks of the server's tiers */
-  constructor(cutter: PromptCutter, capacityBlocks: readonly number[]) {
+  /** @param capacityBlocks of the server's tiers @param findsPrompts whether `leadingBlocks` is asked */
+  constructor(cutter: PromptCutter, capacityBlocks: readonly number[], findsPrompts: boolean = false) {
     this.#cutter = cutter;
+    this.#byKey = findsPrompts ? new Map() : null;
     this.#tiers = capacityBlocks.length;
     // blocks of which only later ones are left are remembered too
     this.#mostBlocks = 2 * capacityBlocks.reduce((sum, blocks) => sum + blocks, 0) + 1024;
@@ -62,7 +66,7 @@ export class CacheBook {
     this.counts.events++;
     if (news.type === 'cleared' && news.medium === null) {
       const gone = this.#inputs(instance, false);
-      this.#blocks.clear();
+      this.#clear();
       return gone;
     }
     const tier = tierOfMedium.get(news.medium ?? 'GPU') ?? -1;
@@ -75,7 +79,7 @@ export class CacheBook {
       // what was taken of another group before says nothing of this one
       if (isOther && this.#blocks.size > 0) {
         const gone = this.#inputs(instance, false);
-        this.#blocks.clear();
+        this.#clear();
         return [...gone, ...this.take(news, model, instance)];
       }
     }
@@ -91,6 +95,25 @@ export class CacheBook {
     for (let over = this.#blocks.size - this.#mostBlocks; over > 0; over--)
       inputs.push(...this.#forget(instance));
     return inputs;
+  }
+
+  #clear(): void {
+    this.#blocks.clear();
+    this.#byKey?.clear();
+  }
+
+  /**
+   * Leading blocks of a prompt that lie in any tier; undefined where no event told of a block that could be compared.
+   * @param words of the prompt's keys
+   */
+  leadingBlocks(words: Uint32Array): number | undefined {
+    if (this.#byKey === null || this.counts.blocks === this.counts.unusable) return undefined;
+    let blocks = 0;
+    for (let at = 0; at < words.length; at += wordsPerKey, blocks++) {
+      const known = this.#byKey.get(textOfKey(words, at));
+      if (known === undefined || known.copies.every((count) => count === 0)) break;
+    }
+    return blocks;
   }
 
   /** All that is known, told to an instance that is new. */
@@ -119,7 +142,10 @@ export class CacheBook {
       key = this.#cutter.next(key, bytesOfIds(tokenIds.slice(i * blockTokens, (i + 1) * blockTokens)));
       const known = this.#blocks.get(hash);
       const block = known ?? { key, copies: Array<number>(this.#tiers).fill(0) };
-      if (known === undefined) this.#blocks.set(hash, block);
+      if (known === undefined) {
+        this.#blocks.set(hash, block);
+        this.#byKey?.set(textOfKey(wordsOf(key), 0), block);
+      }
       if (block.copies[tier] === 0) changed.push(key);
       if (block.copies[tier] === 0 || news.layers !== null) block.copies[tier]++;
     }
@@ -164,6 +190,7 @@ export class CacheBook {
     if (first === undefined) return [];
     const known = this.#blocks.get(first);
     this.#blocks.delete(first);
+    this.#byKey?.delete(textOfKey(wordsOf((known as KnownBlock).key), 0));
     this.counts.forgotten++;
     const inputs: KvInput[] = [];
     for (let tier = 0; known !== undefined && tier < this.#tiers; tier++) {
@@ -180,6 +207,18 @@ export class CacheBook {
     }
     return inputs;
   }
+}
+
+function wordsOf(key: Uint8Array): Uint32Array {
+  const words = new Uint32Array(wordsPerKey);
+  putKey(key, words, 0);
+  return words;
+}
+
+/** A key as a text: 64 bits tell the blocks of a server apart. */
+function textOfKey(words: Uint32Array, at: number): string {
+  const [a, b] = [words[at], words[at + 1]];
+  return String.fromCharCode(a >>> 16, a & 0xffff, b >>> 16, b & 0xffff);
 }
 
 function inputsOf(instance: number, tier: number, stored: boolean, keys: readonly Uint8Array[]): KvInput[] {

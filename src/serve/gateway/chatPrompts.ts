@@ -2,6 +2,8 @@
  * The prompt of a chat: what the model's template makes of its messages, where the template is given, so that keys of its
  * blocks are those of the blocks that a server computes. Else, and for a chat that the template refuses or that holds
  * more than text, the messages one behind the other: equal beginnings of two chats are equal beginnings of these texts.
+ *
+ * A body of Anthropic's API is the chat that servers make of it before their template reads it.
  */
 
 import { existsSync } from 'node:fs';
@@ -98,6 +100,69 @@ export function chatText(fields: BodyFields, template: ChatTemplate | null): Cha
   const text = template?.render(fields);
   if (text === undefined) return { text: plainText(fields), isTemplate: false, addsSpecial: true };
   return { text, isTemplate: true, addsSpecial: fields.add_special_tokens === true };
+}
+
+/**
+ * A body of Anthropic's `/v1/messages` as the chat that vLLM, SGLang and llama.cpp make of it: the system text is the first
+ * message, calls of tools are calls, and results of tools are messages of their own. Marks of `cache_control` are no text of
+ * the prompt, and move with each turn. What has no form in a chat (thinking, images) stays a part that no template takes.
+ */
+export function chatOfMessages({ system, messages, tools, ...rest }: BodyFields): BodyFields {
+  const chat: unknown[] = [];
+  if (given(system)) {
+    const texts = Array.isArray(system) ? (system as unknown[]).map(plainPart) : [system];
+    const isText = texts.every((text) => typeof text === 'string');
+    chat.push({ role: 'system', content: isText ? texts.join('') : texts });
+  }
+  for (const message of Array.isArray(messages) ? (messages as unknown[]) : []) {
+    if (!isFields(message) || !Array.isArray(message.content)) chat.push(message);
+    else chat.push(...turnsOf(message.role, message.content as unknown[]));
+  }
+  const list = Array.isArray(tools) ? (tools as unknown[]).map(toolOfMessages) : [];
+  return { ...rest, messages: chat, ...(list.length === 0 ? {} : { tools: list }) };
+}
+
+/** A turn's results of tools, each as a message, and what else it says. */
+function turnsOf(role: unknown, blocks: readonly unknown[]): unknown[] {
+  const results: unknown[] = [];
+  const parts: unknown[] = [];
+  const calls: unknown[] = [];
+  for (const block of blocks) {
+    if (!isFields(block)) parts.push(block);
+    else if (block.type === 'tool_use') {
+      const { id, name, input = {} } = block;
+      calls.push({ id, type: 'function', function: { name, arguments: input } });
+    } else if (block.type === 'tool_result') {
+      const { content = '' } = block;
+      const said = Array.isArray(content) ? (content as unknown[]).map(withoutMarks) : content;
+      results.push({ role: 'tool', tool_call_id: block.tool_use_id, content: said });
+    } else parts.push(withoutMarks(block));
+  }
+  const isEmpty = parts.length === 0 && calls.length === 0;
+  if (isEmpty && results.length > 0) return results;
+  const said = { role, content: parts, ...(calls.length === 0 ? {} : { tool_calls: calls }) };
+  return [...results, said];
+}
+
+const isFields = (value: unknown): value is BodyFields =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+function withoutMarks(block: unknown): unknown {
+  if (!isFields(block)) return block;
+  const { cache_control: _, ...rest } = block;
+  return rest;
+}
+
+/** The text of a block that has nothing else; the block without its mark otherwise. */
+function plainPart(block: unknown): unknown {
+  return isFields(block) && block.type === 'text' ? block.text : withoutMarks(block);
+}
+
+function toolOfMessages(tool: unknown): unknown {
+  if (!isFields(tool) || tool.input_schema === undefined) return withoutMarks(tool);
+  const { name, description, input_schema: parameters } = tool;
+  const described = description === undefined ? {} : { description };
+  return { type: 'function', function: { name, ...described, parameters } };
 }
 
 function plainText({ messages, tools }: BodyFields): string {

@@ -27,6 +27,8 @@ export interface GatewayLimits extends AnswerLimits {
   readonly retries: number;
   /** How long requests under way may take at the stop. */
   readonly graceMs: number;
+  /** Bytes of the prints of recent prompts, with `diagnostics`. */
+  readonly diagnosticsBytes: number;
 }
 
 const DAY_MS = 86_400_000;
@@ -41,6 +43,7 @@ const limitsTable = optionTable(
     uploadMs: is.optional(duration, 60_000),
     retries: is.optional(is.integer(0, 2 ** 40), 3),
     graceMs: is.optional(is.integer(0, DAY_MS), 30_000),
+    diagnosticsBytes: is.optional(bound, 64 * 2 ** 20),
     headMs: is.optional(duration, 300_000),
     idleMs: is.optional(duration, 120_000),
     totalMs: is.optional(duration, 3_600_000),
@@ -93,6 +96,11 @@ export interface GatewayConfig {
    * `--scheduling-policy priority`; default false.
    */
   readonly sendPriority?: boolean;
+  /**
+   * Whether recent prompts are remembered by their prints, so that clients and metrics are told why a prompt was not found in a
+   * cache; default false.
+   */
+  readonly diagnostics?: boolean;
   /** Names of headers of clients that go on to backends beside those of the API. Default: none. */
   readonly forwardHeaders?: readonly string[];
   /** Between two polls of a backend; default 500. */
@@ -135,6 +143,7 @@ const gatewayTable = optionTable(
     tenantsApart: is.optional(is.flag()),
     adminKey: is.optional(is.name()),
     sendPriority: is.optional(is.flag()),
+    diagnostics: is.optional(is.flag()),
     forwardHeaders: is.optional(is.array()),
     pollMs: is.optional(is.integer(10, DAY_MS), 500),
     seed: is.optional(is.bigint()),

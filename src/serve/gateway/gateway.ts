@@ -21,6 +21,7 @@ import {
 } from './config.ts';
 import { GatewayCore } from './core.ts';
 import { decideAgain, logHeader, type ReplayResult } from './decisionLog.ts';
+import { PromptMemory } from './diagnosis.ts';
 import { GatewayMeasures, gatewayMetrics } from './gatewayMetrics.ts';
 import { LineFile } from './lineFile.ts';
 import { OperatorServer } from './operators.ts';
@@ -52,6 +53,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   readonly cutter: PromptCutter;
   readonly checked: CheckedGateway;
   readonly shadows: ShadowCounts;
+  readonly prompts: PromptMemory | undefined;
   readonly counts: GatewayCounts = {
     requests: 0,
     completed: 0,
@@ -103,6 +105,8 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       new TenantSalts(config.tenants?.values(), config.tenantsApart, () => config.noted?.(saltsMissed)),
     );
     this.#readsKeys = planReadsKeys(plan);
+    this.prompts =
+      config.diagnostics === true ? new PromptMemory(checked.limits.diagnosticsBytes) : undefined;
     this.shadows = new ShadowCounts(plan.shadows.map(({ name }) => name));
     const poll = {
       intervalMs: config.pollMs ?? 500,
@@ -111,6 +115,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       blockTokens: plan.blockTokens,
       maxSequences: plan.maxSequences,
       cutter: this.cutter,
+      findsPrompts: config.diagnostics === true,
       movedReaders: movedReaders(plan),
     };
     this.pool = new BackendPool(config.backends, poll, (input) => this.tell(input));
@@ -258,9 +263,11 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return this.#server?.openConnections ?? 0;
   }
 
-  /** Whether a policy, or the trace, has use for the keys of a prompt. */
+  /** Whether a policy, the trace or a look at servers' caches has use for the keys of a prompt. */
   get wantsKeys(): boolean {
-    return this.#readsKeys || this.#trace !== null;
+    const finds =
+      this.prompts !== undefined && this.checked.config.backends.some(({ events }) => events !== undefined);
+    return this.#readsKeys || this.#trace !== null || finds;
   }
 
   /** A number for a request, and where its decisions come. */

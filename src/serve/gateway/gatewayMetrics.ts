@@ -2,9 +2,17 @@
 
 import { requestBounds, ValueHistogram } from '../../observe/metrics/histogram.ts';
 import { type Metric, type MetricSample, metric, single } from '../../observe/metrics/metric.ts';
+import type { CacheMiss } from './diagnosis.ts';
 import type { ShadowTally } from './shadowCounts.ts';
 import type { StatusSource } from './status.ts';
 import type { TracedRequest } from './trace.ts';
+
+/** Prompts that were not found in a cache for one reason. */
+interface MissTally {
+  readonly why: CacheMiss['why'];
+  misses: number;
+  tokens: number;
+}
 
 /** Sizes and times of requests, counted when each has ended. */
 export class GatewayMeasures {
@@ -13,6 +21,14 @@ export class GatewayMeasures {
   outputTokens = 0;
   readonly timeToFirstToken: ValueHistogram = new ValueHistogram(requestBounds);
   readonly endToEnd: ValueHistogram = new ValueHistogram(requestBounds);
+  readonly misses: Map<string, MissTally> = new Map();
+
+  missed({ why, tokens }: CacheMiss): void {
+    const tally = this.misses.get(why) ?? { why, misses: 0, tokens: 0 };
+    tally.misses++;
+    tally.tokens += tokens;
+    this.misses.set(why, tally);
+  }
 
   see({
     promptTokens,
@@ -58,6 +74,17 @@ function byBackend(
 ): Metric<MeasuredGateway> {
   return metric<MeasuredGateway>(kind, name(bare), unit, ['backend'], help, ({ pool }) =>
     pool.backends.map((backend): MetricSample => ({ labels: { backend: backend.id }, value: read(backend) })),
+  );
+}
+
+function byMiss(
+  bare: string,
+  unit: string,
+  help: string,
+  read: (tally: MissTally) => number,
+): Metric<MeasuredGateway> {
+  return metric<MeasuredGateway>('counter', name(bare), unit, ['why'], help, ({ measures: { misses } }) =>
+    [...misses.values()].map((tally): MetricSample => ({ labels: { why: tally.why }, value: read(tally) })),
   );
 }
 
@@ -153,6 +180,18 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     'Of these, tokens that servers said they found in their caches.',
     (of) => of.measures.cachedTokens,
     '{token}',
+  ),
+  byMiss(
+    'cache_misses_total',
+    '{request}',
+    'Prompts that were not found in a cache, by the reason, where diagnostics are on.',
+    ({ misses }) => misses,
+  ),
+  byMiss(
+    'cache_lost_tokens_total',
+    '{token}',
+    'Tokens of these prompts that would have been found, by the reason.',
+    ({ tokens }) => tokens,
   ),
   count('generation_tokens_total', 'Tokens of good answers.', (of) => of.measures.outputTokens, '{token}'),
   single(

@@ -1,5 +1,5 @@
 /**
- * Heads of messages between a client, the gateway and a backend: which headers go on, and errors as OpenAI's API has them.
+ * Heads of messages between a client, the gateway and a backend: which headers go on, and errors as the client's API has them.
  *
  * Of a client's headers those go on that are known to be a client's to say. A server may do what another one says: fetch KV
  * from an address (`x-prefiller-host-port`, `x-kv-cache-source-host-port`), serve by another engine (`x-data-parallel-host-port`),
@@ -9,6 +9,7 @@
 import type http from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { BegunAnswer } from './answers.ts';
+import { errorBody, speaksMessages } from './apis.ts';
 import type { Backend } from './backend.ts';
 
 /** Headers that belong to one connection. */
@@ -38,8 +39,7 @@ export function sendError(
     response.destroy();
     return;
   }
-  const type = status === 429 ? 'rate_limit_error' : status < 500 ? 'invalid_request_error' : 'server_error';
-  const body = JSON.stringify({ error: { message, type, code, param: null } });
+  const body = JSON.stringify(errorBody(speaksMessages(response.req), status, code, message));
   response.writeHead(status, {
     'content-type': 'application/json',
     'content-length': Buffer.byteLength(body),
@@ -80,6 +80,12 @@ const clientHeaders: ReadonlySet<string> = new Set([
   'access-control-request-headers',
 ]);
 
+/** The key that a client shows: OpenAI's clients as `authorization`, Anthropic's in either place; of two the first counts. */
+export function keyOf({ headers }: IncomingMessage): string | undefined {
+  const key = /^Bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1] ?? headers['x-api-key'];
+  return typeof key === 'string' ? key : undefined;
+}
+
 /** Keys of clients, where these are the servers' matter. */
 const keyHeaders: ReadonlySet<string> = new Set(['authorization', 'api-key', 'x-api-key']);
 
@@ -103,7 +109,11 @@ export function forwardedHeaders(
   }
   // a client does not say for itself whose cache it may read
   if (tenant !== undefined) headers['x-tenant-id'] = tenant;
-  if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
+  if (apiKey !== undefined) {
+    headers.authorization = `Bearer ${apiKey}`;
+    // servers of Anthropic's API look for it in either place
+    if (speaksMessages(request)) headers['x-api-key'] = apiKey;
+  }
   // what is packed could be neither checked nor counted
   headers['accept-encoding'] = 'identity';
   return headers;

@@ -10,18 +10,21 @@ import { TierKVError } from '../../runtime/errors.ts';
 import type { EndKind } from '../../sim/control/controlPlane.ts';
 import { AnswerMeter } from './answerMeter.ts';
 import {
-  type AnswerEnd,
   AttemptFailed,
   type BegunAnswer,
   beginAnswer,
   judged,
   passOn,
+  retriedStatus,
   trueStatus,
 } from './answers.ts';
+import { chatPaths, messagesPath, promptPaths } from './apis.ts';
 import type { Backend } from './backend.ts';
 import { mixed } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
 import { mustBeJson, withoutControl } from './controlFields.ts';
+import { diagnosed } from './diagnosedAnswers.ts';
+import { MissDiagnosis } from './diagnosis.ts';
 import {
   type ClientPatience,
   forwardedHeaders,
@@ -34,17 +37,8 @@ import { type ReadPrompt, readPrompt } from './prompts.ts';
 import { type GatewayOutput, keysText } from './records.ts';
 import type { Inbox, ServedGateway } from './served.ts';
 import type { HeldAttempt } from './standing.ts';
-import type { TraceOutcome } from './trace.ts';
+import { endOf, type TraceOutcome } from './trace.ts';
 import { decodeBody, prefillBody, transferParamsIn, withField } from './twoLegs.ts';
-
-const chatPath = '/v1/chat/completions';
-/** Paths whose answers are JSON or events. */
-const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', chatPath]);
-
-/** Answers of a backend that another one may give better: it is full, or its server is not there. */
-const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
-
-const noWords = new Uint32Array(0);
 
 export class Passage {
   readonly #gateway: ServedGateway;
@@ -62,12 +56,13 @@ export class Passage {
   /** Ends the alarm that gives it up when its client waits no more. */
   #cancelTimer = (): void => {};
   #prompt: Omit<ReadPrompt, 'fields'> | undefined;
+  #diagnosis: MissDiagnosis | undefined;
   /** Model and adapter of the request, as decisions know them. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
   #promptTokens = 1;
   /** Whether that is what the server should count. */
   #countsTokens = false;
-  #words: Uint32Array = noWords;
+  #words: Uint32Array = new Uint32Array(0);
   /** Where the decisions believe it to be. */
   #state: 'waiting' | 'routed' | 'ended' = 'waiting';
   #upstream: http.ClientRequest | undefined;
@@ -132,14 +127,16 @@ export class Passage {
   /** Reads the facts of the body that decisions may know. @returns false where the client was told that it is wrong */
   #read(): boolean {
     const { cutter, pool, wantsKeys, counts } = this.#gateway;
-    const isChecked = checkedPaths.has(this.#path);
+    const isChecked = promptPaths.has(this.#path);
     // some calls have no body, such as one that cancels a job
     const isEmpty = this.#body.length === 0 && !isChecked;
     if (isEmpty || (!isChecked && !mustBeJson(this.#request.headers['content-type']))) return true;
+    let fields: ReadPrompt['fields'];
     try {
       const template = wantsKeys ? cutter.chatTemplate : null;
-      const { fields, ...read } = readPrompt(this.#path, this.#body.toString('utf8'), template);
+      const { fields: all, ...read } = readPrompt(this.#path, this.#body.toString('utf8'), template);
       this.#prompt = read;
+      fields = all;
       this.#body = withoutControl(this.#body, fields);
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
@@ -150,7 +147,7 @@ export class Passage {
     const { prompt, model, salt, addsSpecial, isExact, isWhole } = this.#prompt;
     if (wantsKeys) {
       const named = pool.resolve(model);
-      if (cutter.chatTemplate !== null && this.#path === chatPath && !isExact) counts.chatsByText++;
+      if (cutter.chatTemplate !== null && chatPaths.has(this.#path) && !isExact) counts.chatsByText++;
       const ownSalt = cutter.salts.of(this.#tenant, salt);
       const root = cutter.root(named.model, named.adapter, ownSalt, isExact ? undefined : this.#path);
       const facts = cutter.cut(prompt, root, addsSpecial);
@@ -158,6 +155,9 @@ export class Passage {
       this.#countsTokens = isExact && isWhole && facts.isCounted;
       this.#words = facts.words;
     } else this.#promptTokens = Math.max(1, Math.ceil(prompt.length / 4));
+    const came = { path: this.#path, fields, bytes: this.#body.length, words: this.#words, isExact, salt };
+    this.#diagnosis = MissDiagnosis.of(this.#gateway, this.#request, this.#tenant, came);
+    this.#body = this.#diagnosis?.bodyOf(this.#body) ?? this.#body;
     return true;
   }
 
@@ -280,11 +280,16 @@ export class Passage {
     const { pool, limits, counts, cutter } = this.#gateway;
     const backend = pool.of(prefill);
     let params: string | undefined;
-    if (backend !== undefined && checkedPaths.has(this.#path) && this.#prompt !== undefined) {
+    if (backend !== undefined && promptPaths.has(this.#path) && this.#prompt !== undefined) {
       const attempt = this.#begin(backend);
       let isGood: boolean | undefined;
+      this.#diagnosis?.sent(backend);
       try {
-        const answer = await this.#send(backend, this.#ranked(prefillBody(this.#body), rank), limits);
+        const answer = await this.#send(
+          backend,
+          this.#ranked(prefillBody(this.#body, this.#path !== messagesPath), rank),
+          limits,
+        );
         pool.heard(backend, attempt);
         // it may say with 200 that it failed; an answer to a prompt alone may have no choice
         const status = trueStatus(answer, false);
@@ -301,6 +306,7 @@ export class Passage {
           for (const chunk of answer.chunks) meter.see(chunk);
           meter.end();
           this.#prefillCached = meter.cachedTokens;
+          this.#diagnosis?.prefilled(meter.cachedTokens);
           if (meter.cachedTokens >= 0) {
             const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
             this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
@@ -353,7 +359,7 @@ export class Passage {
       if (this.#response.destroyed) this.#upstream.destroy();
       return this.#upstream;
     };
-    return beginAnswer(open, body, limits, checkedPaths.has(this.#path));
+    return beginAnswer(open, body, limits, promptPaths.has(this.#path));
   }
 
   /**
@@ -375,6 +381,7 @@ export class Passage {
       const isSplit = pool.hasRoles && this.#prompt !== undefined;
       const whole = isSplit && params !== undefined ? decodeBody(this.#body, params) : this.#body;
       const body = this.#ranked(whole, rank);
+      if (params === undefined) this.#diagnosis?.sent(backend);
       let answer: BegunAnswer;
       try {
         answer = await this.#send(backend, body, limits);
@@ -387,7 +394,7 @@ export class Passage {
       }
       pool.heard(backend, attempt);
       if (this.#response.destroyed) return this.#left();
-      const status = trueStatus(answer, checkedPaths.has(this.#path));
+      const status = trueStatus(answer, promptPaths.has(this.#path));
       const isBusy = retriedStatus.has(status);
       const isHeld = answer.rest === undefined || answer.streams;
       if (isHeld && (isBusy || (status >= 500 && this.#mayBeTheServer(backend)))) {
@@ -433,15 +440,17 @@ export class Passage {
   ): Promise<boolean | undefined> {
     const { limits, counts, cutter, pool } = this.#gateway;
     const isGood = answer.status < 400;
-    const isChecked = checkedPaths.has(this.#path);
+    const isChecked = promptPaths.has(this.#path);
     const meter = new AnswerMeter(answer.streams, this.#prompt?.choices, (isFirst) => {
       if (!isGood || !isFirst) return;
       this.#firstUs = this.#gateway.nowUs();
       backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
       this.#gateway.tell({ in: 'token', request: this.#number });
     });
-    this.#sendHead(answer);
-    const passed = await passOn(answer, this.#response, limits, meter, () => pool.heard(backend, attempt));
+    const { told, rewritten } = diagnosed(answer, this.#diagnosis, this.#path, this.#response, meter);
+    this.#sendHead(told);
+    const heard = (): void => pool.heard(backend, attempt);
+    const passed = await passOn(told, this.#response, limits, meter, heard, rewritten);
     meter.end();
     const ended = judged(passed, answer, meter, isChecked);
     const tokens = isGood ? meter.outputTokens : 0;
@@ -458,6 +467,7 @@ export class Passage {
     const { outcome, how } = endOf(ended, isGood);
     this.#end(how, tokens);
     this.#record(outcome, tokens, meter);
+    if (outcome === 'completed') this.#diagnosis?.answered(meter, this.#id);
     if (ended === 'saidError') {
       // the client was told by the answer itself
       counts.brokenAnswers++;
@@ -586,11 +596,4 @@ export class Passage {
       cachedTokens: this.#prefillBackend === '' ? (meter?.cachedTokens ?? -1) : this.#prefillCached,
     });
   }
-}
-
-function endOf(ended: AnswerEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
-  if (ended === 'whole' && isGood) return { outcome: 'completed', how: 'completed' };
-  if (ended === 'whole') return { outcome: 'failed', how: 'dropped' };
-  const isLeft = ended === 'clientLeft' || ended === 'clientStalled';
-  return { outcome: isLeft ? 'clientLeft' : 'broken', how: 'dropped' };
 }

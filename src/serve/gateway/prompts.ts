@@ -21,7 +21,8 @@ import { configError, TierKVError } from '../../runtime/errors.ts';
 
 import { blake2sOf } from '../../runtime/keys/blake2s.ts';
 import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
-import { type BodyFields, type ChatTemplate, chatText } from './chatPrompts.ts';
+import { chatPaths, completionsPath, messagesPath } from './apis.ts';
+import { type BodyFields, type ChatTemplate, chatOfMessages, chatText } from './chatPrompts.ts';
 
 /** Bytes of text that count as a token without a tokenizer: English text has about four letters a token. */
 const BYTES_A_TOKEN = 4;
@@ -40,7 +41,7 @@ interface PromptFacts {
 }
 
 /** The part of a tokenizer that is used. */
-interface Encoder {
+export interface Encoder {
   encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
 }
 
@@ -277,7 +278,7 @@ export function loadTokenizer(path: string): Encoder {
   }
 }
 
-//  The prompt of a body of OpenAI's API.
+//  The prompt of a body of OpenAI's or Anthropic's API.
 
 export interface ReadPrompt {
   /** Text, or token ids where the client gave them. */
@@ -326,7 +327,7 @@ export function readPrompt(path: string, body: string, template: ChatTemplate | 
     streams: fields.stream === true,
     maxTokens: isCount(most) ? most : 0,
     choices: choicesOf(fields),
-    user: text('user'),
+    user: text('user') || userOf(fields.metadata),
     fields,
   };
 }
@@ -337,11 +338,12 @@ function promptOf(
   body: string,
   template: ChatTemplate | null,
 ): Pick<ReadPrompt, 'prompt' | 'addsSpecial' | 'isExact' | 'isWhole'> {
-  if (path === '/v1/chat/completions') {
-    const { text, isTemplate, addsSpecial } = chatText(fields, template);
+  if (chatPaths.has(path)) {
+    const chat = path === messagesPath ? chatOfMessages(fields) : fields;
+    const { text, isTemplate, addsSpecial } = chatText(chat, template);
     return { prompt: text, addsSpecial, isExact: isTemplate, isWhole: true };
   }
-  if (path !== '/v1/completions') return { prompt: body, addsSpecial: true, isExact: false, isWhole: false };
+  if (path !== completionsPath) return { prompt: body, addsSpecial: true, isExact: false, isWhole: false };
   const { prompt } = fields;
   return {
     prompt: firstPrompt(fields),
@@ -359,6 +361,12 @@ function firstPrompt({ prompt }: BodyFields): string | readonly number[] {
   const [first] = prompt as unknown[];
   if (typeof first === 'string') return first;
   return Array.isArray(first) && isIds(first) ? first : '';
+}
+
+/** The user that a client of Anthropic's API names; agents put their session there. */
+function userOf(metadata: unknown): string {
+  const { user_id: user } = (metadata ?? {}) as { readonly user_id?: unknown };
+  return typeof user === 'string' ? user : '';
 }
 
 function isCount(value: unknown): value is number {

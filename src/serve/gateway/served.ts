@@ -4,6 +4,8 @@
 
 import type { BackendPool } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
+import type { PromptMemory } from './diagnosis.ts';
+import type { GatewayMeasures } from './gatewayMetrics.ts';
 import type { PromptCutter } from './prompts.ts';
 import type { GatewayOutput, Tell } from './records.ts';
 import type { StatusSource } from './status.ts';
@@ -52,6 +54,9 @@ export interface ServedGateway extends StatusSource {
   readonly sendsPriority: boolean;
   readonly tell: Tell;
   readonly wantsKeys: boolean;
+  /** Recent prompts; undefined where clients are not told why one was missed. */
+  readonly prompts: PromptMemory | undefined;
+  readonly measures: GatewayMeasures;
   register(): { readonly number: number; readonly inbox: Inbox };
   forget(number: number): void;
   nowUs(): number;

@@ -9,9 +9,12 @@ import { runningClock } from '../../backends/runningClock.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { AnswerMeter } from './answerMeter.ts';
 import { AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
+import { countingPaths, messagesPath } from './apis.ts';
 import { ClientConnections, discardBody, hasBody } from './connections.ts';
-import { forwardedHeaders, sendError, sendHead } from './heads.ts';
+import { withoutControl } from './controlFields.ts';
+import { forwardedHeaders, keyOf, sendError, sendHead } from './heads.ts';
 import { Passage } from './passage.ts';
+import { readPrompt } from './prompts.ts';
 import type { ServedGateway } from './served.ts';
 import { countMore, sendHealth } from './status.ts';
 
@@ -175,7 +178,7 @@ async function serve(
   const tenant = tenantOf(gateway, request);
   if (tenant === undefined) {
     unread();
-    const message = 'The API key is not known. Send one as "Authorization: Bearer KEY".';
+    const message = 'The API key is not known. Send one as "Authorization: Bearer KEY" or "x-api-key: KEY".';
     refuse(gateway, response, 401, 'invalid_api_key', message);
     return;
   }
@@ -195,7 +198,8 @@ async function serve(
         refuse(gateway, response, 405, 'method_not_allowed', message);
         return;
       }
-      await passPlain(gateway, request, response, tenant);
+      request.resume(); // it has no body
+      await passPlain(gateway, request, response, tenant, Buffer.alloc(0));
       return;
     }
     const packing = request.headers['content-encoding'] ?? 'identity';
@@ -215,7 +219,8 @@ async function serve(
     });
     held.uploads.delete(socket);
     if (body === undefined) return;
-    await new Passage(gateway, request, response, path, body, tenant).run();
+    if (countingPaths.has(path)) await passCount(gateway, request, response, tenant, body);
+    else await new Passage(gateway, request, response, path, body, tenant).run();
     await taken(response, gateway.limits.clientMs);
   } finally {
     held.requests--;
@@ -242,21 +247,42 @@ async function taken(response: ServerResponse, clientMs: number): Promise<void> 
   });
 }
 
-/** Asks any backend that is up, and passes its answer on. */
+/** Asks a backend that has the model for the tokens of a prompt. */
+async function passCount(
+  gateway: ServedGateway,
+  request: IncomingMessage,
+  response: ServerResponse,
+  tenant: string,
+  body: Buffer,
+): Promise<void> {
+  try {
+    const { fields, model } = readPrompt(messagesPath, body.toString('utf8'));
+    await passPlain(gateway, request, response, tenant, withoutControl(body, fields), model);
+  } catch (error) {
+    if (!(error instanceof TierKVError)) throw error;
+    refuse(gateway, response, 400, 'invalid_body', error.message);
+  }
+}
+
+/** Asks any backend that is up, and passes its answer on. @param model that it must serve, where any does; '' for any */
 async function passPlain(
   gateway: ServedGateway,
   request: IncomingMessage,
   response: ServerResponse,
   tenant: string,
+  body: Buffer,
+  model = '',
 ): Promise<void> {
   const { limits, pool } = gateway;
-  request.resume(); // it has no body
   const lateAtMs = runningClock.nowMs() + limits.totalMs;
-  const up = pool.backends.filter(({ isRoutable }) => isRoutable);
+  const routable = pool.backends.filter(({ isRoutable }) => isRoutable);
+  const serving = routable.filter(({ models }) => models.has(model));
+  const up = serving.length === 0 ? routable : serving;
   const { method = 'GET', url = '/' } = request;
   for (const backend of up.slice(0, limits.retries + 1)) {
     const known = gateway.tenants === undefined ? undefined : tenant;
     const headers = forwardedHeaders(request, backend, known, gateway.forwardHeaders);
+    if (method === 'POST') headers['content-length'] = body.length;
     let upstream: http.ClientRequest | undefined;
     const stop = (): void => void upstream?.destroy();
     response.once('close', stop);
@@ -266,7 +292,7 @@ async function passPlain(
         upstream = backend.request(method, url, headers, isFresh);
         return upstream;
       };
-      const answer = await beginAnswer(open, Buffer.alloc(0), limits, false);
+      const answer = await beginAnswer(open, body, limits, false);
       sendHead(response, answer, backend.id);
       const ended = await passOn(answer, response, limits, new AnswerMeter(false));
       if (ended === 'whole') response.end();
@@ -286,9 +312,9 @@ async function passPlain(
 }
 
 /** The tenant of a key; undefined for a key that is not known. */
-function tenantOf({ tenants }: ServedGateway, { headers }: IncomingMessage): string | undefined {
+function tenantOf({ tenants }: ServedGateway, request: IncomingMessage): string | undefined {
   if (tenants === undefined) return '';
-  const key = /^Bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1];
+  const key = keyOf(request);
   return key === undefined ? undefined : tenants.get(key);
 }
 

@@ -46,6 +46,8 @@ export interface StatusSource extends MetricSource {
   readonly pool: BackendPool;
   readonly counts: GatewayCounts;
   readonly shadows: ShadowCounts;
+  /** Prompts that were not found in a cache, by the reason. */
+  readonly measures: { readonly misses: ReadonlyMap<string, object> };
   readonly openRequests: number;
   readonly openConnections: number;
   /** The policies in force, in words. */
@@ -166,7 +168,7 @@ function backendStatus(backend: ListedBackend): object {
 function statusOf(source: StatusSource): object {
   const { counts, pool, shadows, policy, tokenisation, chats, tenantsApart, notes, losses, openRequests } =
     source;
-  const { openConnections } = source;
+  const { openConnections, measures } = source;
   return {
     policy,
     tokenisation,
@@ -176,7 +178,9 @@ function statusOf(source: StatusSource): object {
     openConnections,
     ...counts,
     fallbacks: Object.fromEntries(counts.fallbacks),
+    unknownEnds: Object.fromEntries(counts.unknownEnds),
     refused: Object.fromEntries(counts.refused),
+    cacheMisses: [...measures.misses.values()],
     shadows: shadows.tallies,
     notes,
     losses,

@@ -4,8 +4,21 @@
  */
 
 import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
+import type { EndKind } from '../../sim/control/controlPlane.ts';
+import type { AnswerEnd } from './answers.ts';
 
 export type TraceOutcome = 'completed' | 'rejected' | 'unroutable' | 'failed' | 'clientLeft' | 'broken';
+
+/** The outcome of a request by the end of its answer, for the trace and for decisions. */
+export function endOf(
+  ended: AnswerEnd,
+  isGood: boolean,
+): { readonly outcome: TraceOutcome; readonly how: EndKind } {
+  if (ended === 'whole' && isGood) return { outcome: 'completed', how: 'completed' };
+  if (ended === 'whole') return { outcome: 'failed', how: 'dropped' };
+  const isLeft = ended === 'clientLeft' || ended === 'clientStalled';
+  return { outcome: isLeft ? 'clientLeft' : 'broken', how: 'dropped' };
+}
 
 export interface TracedRequest {
   readonly id: string;

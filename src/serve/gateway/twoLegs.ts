@@ -36,14 +36,17 @@ const outputFields = [
   'echo',
 ];
 
-/** The body of the first leg. @param body that was read before: a JSON object */
-export function prefillBody(body: Buffer): Buffer {
+/**
+ * The body of the first leg.
+ * @param body that was read before: a JSON object @param hasChoices whether the API has a number of choices
+ */
+export function prefillBody(body: Buffer, hasChoices: boolean): Buffer {
   const text = textOf(body);
   const asksCompletion = memberText(text, 'max_completion_tokens') !== undefined;
   return Buffer.from(
     withMembers(text, (name) => outputFields.includes(name), {
       stream: 'false',
-      n: '1',
+      ...(hasChoices ? { n: '1' } : {}),
       max_tokens: '1',
       ...(asksCompletion ? { max_completion_tokens: '1' } : {}),
       [TRANSFER]: firstParams,

@@ -65,7 +65,7 @@ import {
   loadVouchedModel,
   modelDefaults,
 } from './dataFiles.ts';
-import { BLOCKS_MAX, blocksOf, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
+import { BLOCKS_MAX, blocksOf, offloadTiers, sizedTiers, type Tiers, withDevices } from './offloadTiers.ts';
 
 interface EngineSetup {
   readonly engine: EngineConfig;
@@ -143,7 +143,8 @@ function setupOf(
   const topBlocks =
     blocksOf(deployment, 'engine.kvBlocks', blockBytes * machine.tp, 1) ??
     fittingBlocks(deployment, machine, blockTokens);
-  const own = makeTiers?.(blockBytes) ?? tiersOf(deployment, blockTokens, blockBytes, machine.tp);
+  const made = makeTiers?.(blockBytes) ?? tiersOf(deployment, blockTokens, blockBytes, machine.tp);
+  const own = withDevices(deployment, made);
   const { lowerTiers, loads, shared } = withShared(deployment, own, blockBytes, machine.tp);
   const always = of('tiers.load') === 'always';
   const batch = batchLimits(deployment, machine);

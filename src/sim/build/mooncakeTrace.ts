@@ -9,10 +9,10 @@ import { Readable } from 'node:stream';
 import zlib from 'node:zlib';
 import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from '../../io/files/inputErrors.ts';
 import { refuseHiddenCompression, refuseWideText } from '../../io/files/inputs.ts';
-import { maxLineValues, parseJson, withoutMark } from '../../runtime/boundedJson.ts';
-import { lineError, namedError, requireInteger, type Said, TierKVError } from '../../runtime/errors.ts';
-import { MooncakeRows } from '../workload/importers.ts';
-import { maxRecordedBlocks, shown, TraceLine } from '../workload/traceLines.ts';
+import { withoutMark } from '../../runtime/boundedJson.ts';
+import { namedError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { type MooncakeRow, MooncakeRows } from '../workload/importers.ts';
+import { TraceLine } from '../workload/traceLines.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {
@@ -182,86 +182,6 @@ export async function* readLines(path: string, progress: ReadProgress): AsyncGen
   if (pieceBytes > 0) yield take(Buffer.alloc(0));
 }
 
-// One line of a Mooncake-format trace, checked field by field: `timestamp` (ms, perhaps with a fraction), `input_length` and
-// `output_length` (tokens) and `hash_ids` (one id per block of the input), these integers from 0 to 2^53 - 1. Other fields are ignored. A line passes whole or is an error that names file, line and field; no
-// value is ever mended.
-
-interface LinePlace {
-  readonly path: string;
-  readonly line: number;
-}
-
-function traceError(
-  place: LinePlace,
-  field: string | undefined,
-  problem: string,
-  hint: (name: (field: string) => string) => string = () => '',
-): TierKVError {
-  const at = field === undefined ? '' : `${field} `;
-  const said: Said = (name) =>
-    `${at}${problem}${hint(name)}. Mend the line, or leave such lines out with ${name('skipBad')}.`;
-  return lineError(place.path, place.line, said, field === undefined ? {} : { field });
-}
-
-function requireNumber(value: unknown, field: string, place: LinePlace): number {
-  if (value === undefined) throw traceError(place, field, 'is missing');
-  if (typeof value !== 'number') throw traceError(place, field, `is ${shown(value)}, not a number`);
-  if (value < 0) throw traceError(place, field, `is ${shown(value)}, below 0`);
-  if (value > Number.MAX_SAFE_INTEGER) {
-    throw traceError(place, field, `is ${shown(value)}, beyond 2^53 - 1, where numbers are no longer exact`);
-  }
-  return value + 0; // -0 becomes 0
-}
-
-function requireCount(value: unknown, field: string, place: LinePlace): number {
-  const count = requireNumber(value, field, place);
-  if (Number.isInteger(count)) return count;
-  throw traceError(place, field, `is ${shown(value)}, not a whole number`);
-}
-
-/**
- * @param blockTokens tokens of one block, by which the input was cut into hash ids.
- * @throws {TierKVError} TKV_INPUT with path, line and, where one is at fault, field.
- */
-export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: number): TraceRequest {
-  const error = (problem: string): TierKVError => {
-    const what = problem.startsWith('is not valid JSON') ? `is not JSON: ${shown(text)}` : problem;
-    return traceError(place, undefined, what);
-  };
-  const record = parseJson(text, error, maxLineValues);
-  if (typeof record !== 'object' || record === null || Array.isArray(record)) {
-    throw traceError(place, undefined, `is ${shown(record)}, not a JSON object`);
-  }
-  const { timestamp, input_length, output_length, hash_ids } = record as Record<string, unknown>;
-  const timestampMs = requireNumber(timestamp, 'timestamp', place);
-  const inputTokens = requireCount(input_length, 'input_length', place);
-  const outputTokens = requireCount(output_length, 'output_length', place);
-
-  if (hash_ids === undefined) throw traceError(place, 'hash_ids', 'is missing');
-  if (!Array.isArray(hash_ids)) throw traceError(place, 'hash_ids', `is ${shown(hash_ids)}, not a list`);
-  const blocks = Math.ceil(inputTokens / blockTokens);
-  if (hash_ids.length !== blocks) {
-    throw traceError(
-      place,
-      'hash_ids',
-      `has ${hash_ids.length} ids, but input_length ${inputTokens} at ${blockTokens} tokens a block ` +
-        `makes ${blocks}`,
-      (name) => ` (${name('blockTokens')} sets the tokens a block)`,
-    );
-  }
-  if (blocks > maxRecordedBlocks) {
-    throw traceError(place, 'hash_ids', `has ${blocks} ids, more than the ${maxRecordedBlocks} of a request`);
-  }
-  const hashIds = new Float64Array(blocks);
-  for (let i = 0; i < blocks; i++) {
-    const id: unknown = hash_ids[i];
-    // the name of the field costs more than the check, so it is made only for what may be wrong
-    const isPlain = typeof id === 'number' && id > 0 && Number.isSafeInteger(id);
-    hashIds[i] = isPlain ? id : requireCount(id, `hash_ids[${i}]`, place);
-  }
-  return { timestampMs, inputTokens, outputTokens, hashIds, line: place.line };
-}
-
 // The whole trace, in file order. Empty lines pass unnoticed. Every other line is a request or an error; with
 // `skipBad` it is a request or is counted. A trace without a request is an error too.
 
@@ -307,9 +227,15 @@ export async function* readMooncakeTrace(
     if (text.trim() === '') continue;
     let request: TraceRequest;
     try {
-      request = parseMooncakeLine(text, { path, line: progress.lines }, blockTokens);
-      // what holds from line to line, and what no simulation takes
-      rows.read(rowOf(request), new TraceLine(path, progress.lines));
+      const at = new TraceLine(
+        path,
+        progress.lines,
+        (name) => `Or leave such lines out with ${name('skipBad')}`,
+      );
+      const row = rows.read(at.json(text), at);
+      if (row === undefined) continue;
+      const { ids, ...rest } = row;
+      request = { ...rest, hashIds: idsOf(ids), line: progress.lines };
     } catch (error) {
       if (options.skipBad !== true || !(error instanceof TierKVError)) throw error;
       if (++skipped > maxBadLines) {
@@ -335,24 +261,16 @@ export async function* readMooncakeTrace(
   }
 }
 
-function rowOf({ timestampMs, inputTokens, outputTokens, hashIds }: TraceRequest): Record<string, unknown> {
-  return {
-    timestamp: timestampMs,
-    input_length: inputTokens,
-    output_length: outputTokens,
-    hash_ids: hashIds,
-  };
+/** A key is made of the bits of an id, and -0 has others than 0. */
+function idsOf(ids: readonly number[]): Float64Array {
+  const hashIds = new Float64Array(ids.length);
+  for (let i = 0; i < ids.length; i++) hashIds[i] = ids[i] + 0;
+  return hashIds;
 }
 
 /** One request of a Mooncake-format trace, as a command hands it on. */
-export interface TraceRequest {
-  /** Time as the line has it; `mooncakeArrivalUs` makes whole microseconds of it. */
-  readonly timestampMs: number;
-  readonly inputTokens: number;
-  readonly outputTokens: number;
-  /**
-   * One id per block of the input, the last block possibly partial. An equal id means an equal whole prefix.
-   */
+export interface TraceRequest extends Omit<MooncakeRow, 'ids'> {
+  /** One id a block of the prompt, the last block perhaps partial. An equal id means an equal whole prefix. */
   readonly hashIds: Float64Array;
   /** Number of the line in the file, from 1. */
   readonly line: number;

@@ -6,6 +6,7 @@
 
 import { parse } from 'yaml';
 import { configError, type TierKVError } from '../../runtime/errors.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
 import { admissionPolicies } from '../control/admission.ts';
 import type { ControlConfig } from '../control/controlPlane.ts';
 import { gateways } from '../control/flowControl.ts';
@@ -23,7 +24,7 @@ import {
   nameOf,
 } from '../description/settings.ts';
 import { cutOffBy, type EngineConfig, leastBlocksBelow } from '../instance/engine.ts';
-import { sizedTierNames } from '../links/machineTiers.ts';
+import { type SizedTierName, sizedTierNames } from '../links/machineTiers.ts';
 import { isConversation } from '../workload/presets.ts';
 import type { PlannedScaling } from './built.ts';
 import { requireKnownClasses } from './classTargets.ts';
@@ -80,6 +81,22 @@ const readsReports = (run: DeploymentRun): boolean =>
   (run.control.gateway !== null && gateways.readsReports(run.control.gateway));
 
 const orNot = (text: string): string => `${text}, or leave it out.`;
+
+/** That a tier is there whose device is named. */
+const tierNeeds = Object.fromEntries(
+  sizedTierNames.map((tier): [string, Need] => [
+    `${tier}Tier`,
+    {
+      acts: ({ pools }) =>
+        pools.some(
+          ({ engine: { lowerTiers, loads } }) =>
+            loads.kind === 'deferred' && lowerTiers.some((lower) => lower.tier === tier),
+        ),
+      lacks: () => `is of ${tierTitle(tier)}, and this run has none`,
+      remedy: (name) => orNot(`Add ${name(`tiers.${tier}`)}`),
+    },
+  ]),
+) as Readonly<Record<`${SizedTierName}Tier`, Need>>;
 
 export const needs: Readonly<Record<NeedName, Need>> = {
   gateway: {
@@ -206,6 +223,7 @@ export const needs: Readonly<Record<NeedName, Need>> = {
       return orNot(`Add ${sizes} or ${name('tiers.offloadConfig')}`);
     },
   },
+  ...tierNeeds,
   ownTiers: {
     acts: ({ pools }) => pools.some(({ engine: { shared } }) => shared === undefined),
     lacks: () => 'is for tiers of an instance: beside a shared tier blocks leave GPU memory by another rule',

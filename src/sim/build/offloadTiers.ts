@@ -13,6 +13,7 @@ import {
   deviceClasses,
   hostTier,
   linksDown,
+  linksOfClass,
   linksUp,
   pcie,
   type SizedTierName,
@@ -83,6 +84,28 @@ function addTier(
   const above: TierName = lowerTiers.at(-1)?.tier ?? tierNames[TOP];
   lowerTiers.push(added);
   Object.assign(links, linksDown([above], added.tier, write), linksUp(added.tier, read));
+}
+
+/** The tiers with the links of the devices that settings name, whatever said the tiers. */
+export function withDevices(deployment: Deployment, tiers: Tiers): Tiers {
+  const { lowerTiers, loads } = tiers;
+  if (loads.kind !== 'deferred') return tiers;
+  const links: Record<string, LinkProfile> = { ...loads.links };
+  for (const { tier, read: usualRead, write: usualWrite } of sizedTierRows) {
+    const at = lowerTiers.findIndex((lower) => lower.tier === tier);
+    const name = get(deployment, `tiers.${tier}Class`);
+    const gbps = get(deployment, `tiers.${tier}Gbps`);
+    if (at < 0 || (name === undefined && gbps === undefined)) continue;
+    const above = lowerTiers[at - 1]?.tier ?? tierNames[TOP];
+    const ofClass = name === undefined ? { read: usualRead, write: usualWrite } : linksOfClass(name);
+    const rate = gbps === undefined ? {} : { bandwidthBytesPerS: gbps * 1e9 };
+    Object.assign(
+      links,
+      linksDown([above], tier, { ...ofClass.write, ...rate }),
+      linksUp(tier, { ...ofClass.read, ...rate }),
+    );
+  }
+  return { ...tiers, loads: { ...loads, links } };
 }
 
 // Upstream's file of offloading: host memory and disk tiers in YAML, under its keys. Disk tiers are

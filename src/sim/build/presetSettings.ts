@@ -59,13 +59,28 @@ export function adjustmentOf(
     });
 }
 
+const lengthParts = ['mean', 'stdDev', 'min', 'max'] as const;
+
 function lengthRange(
   deployment: Deployment,
   side: 'prompt' | 'output',
   preset: LengthRange | undefined,
 ): LengthRange {
   const base = preset ?? { mean: 512, stdDev: 256, min: 2, max: 7000 };
-  const of = (part: keyof LengthRange): number => get(deployment, `workload.${side}.${part}`) ?? base[part];
+  const of = (part: (typeof lengthParts)[number]): number =>
+    get(deployment, `workload.${side}.${part}`) ?? base[part];
+  const share = get(deployment, 'workload.lengthRange');
+  if (share !== undefined) {
+    const other = lengthParts.find(
+      (part) => part !== 'mean' && isGiven(deployment, `workload.${side}.${part}`),
+    );
+    if (other !== undefined) {
+      const problem = `excludes ${nameOf(deployment, 'workload.lengthRange')}, which draws lengths evenly up to the nominal one`;
+      throw fault(deployment, `workload.${side}.${other}`, problem, 'Keep one of them.');
+    }
+    const most = Math.round(of('mean'));
+    return { mean: most, stdDev: 0, min: Math.ceil(share * most), max: most, isEven: true };
+  }
   return { mean: of('mean'), stdDev: of('stdDev'), min: of('min'), max: of('max') };
 }
 

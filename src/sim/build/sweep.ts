@@ -25,6 +25,20 @@ function parseAxis(text: string): { readonly name: string; readonly values: read
 }
 
 /**
+ * The demand that a point has to serve, among its values: the model, the requests and the seed that draws them. Points are compared where this is the
+ * same; a deployment that serves fewer requests does not show what more cost.
+ */
+export function demandOf(values: SweepPoint['values']): SweepPoint['values'] {
+  return Object.fromEntries(Object.entries(values).filter(([name]) => isDemand(name)));
+}
+
+function isDemand(name: string): boolean {
+  if (name.includes('.')) return /^workload\b|^models\[\d+\]\.name$/.test(name);
+  const path = pathOfFlag(`--${name}`);
+  return path === 'model' || path === 'seed' || path?.startsWith('workload.') === true;
+}
+
+/**
  * All combinations, the last axis changing first, each of which is read before any is run.
  * @param words what all points have, as `tierkv simulate` takes it
  */

@@ -4,8 +4,9 @@
  * deployment file, the type of a description and its defaults are made of these rows.
  */
 
+import { tierTitle } from '../../runtime/tier/tier.ts';
 import type { LatencyBackend } from '../latency/latencyNames.ts';
-import { type SizedTierName, sizedTierRows } from '../links/machineTiers.ts';
+import { deviceClasses, type SizedTierName, sizedTierRows } from '../links/machineTiers.ts';
 import type { WorkloadRequest } from '../workload/request.ts';
 import type { SettingKind, ValueOf, WrittenOf } from './kinds.ts';
 import { clusterKnobs, gatewayKnobs, handoffKnobs } from './knobs/control.ts';
@@ -50,12 +51,21 @@ export type FileMapping =
   | 'control.gateway'
   | 'handoff';
 
-type SizedTierKnobs = {
-  readonly [Name in SizedTierName as `tiers.${Name}`]: {
-    readonly flags: string;
-    readonly about: string;
-    readonly kind: 'size';
-    readonly in: 'engine';
+interface SizedTierKnob<Kind extends string> {
+  readonly flags: string;
+  readonly about: string;
+  readonly kind: Kind;
+  readonly in: 'engine';
+}
+type SizedTierKnobs = { readonly [Name in SizedTierName as `tiers.${Name}`]: SizedTierKnob<'size'> };
+type TierSpeedKnobs = {
+  readonly [Name in SizedTierName as `tiers.${Name}Gbps`]: SizedTierKnob<'number'> & {
+    readonly needs: readonly [`${Name}Tier`];
+  };
+} & {
+  readonly [Name in SizedTierName as `tiers.${Name}Class`]: SizedTierKnob<'name'> & {
+    readonly names: readonly string[];
+    readonly needs: readonly [`${Name}Tier`];
   };
 };
 
@@ -63,6 +73,7 @@ type SizedTierKnobs = {
 type Table = typeof modelKnobs &
   typeof memoryKnobs &
   SizedTierKnobs &
+  TierSpeedKnobs &
   typeof clusterKnobs &
   typeof gatewayKnobs &
   typeof handoffKnobs &
@@ -99,11 +110,41 @@ const sizedTierKnobs = Object.fromEntries(
   ]),
 ) as SizedTierKnobs;
 
+/** How fast the device of a tier is, in place of the usual one. */
+const tierSpeedKnobs = Object.fromEntries(
+  sizedTierRows.flatMap(({ tier }): [string, object][] => [
+    [
+      `tiers.${tier}Class`,
+      {
+        flags: `--${tier}-class <name>`,
+        about: `device of ${tierTitle(tier)}: bandwidths and latency`,
+        kind: 'name',
+        names: Object.keys(deviceClasses),
+        in: 'engine',
+        needs: [`${tier}Tier`],
+      },
+    ],
+    [
+      `tiers.${tier}Gbps`,
+      {
+        flags: `--${tier}-gbps <n>`,
+        about: `bandwidth of ${tierTitle(tier)} in GB/s, for reads and for writes`,
+        kind: 'number',
+        min: 1e-6,
+        max: 1e6,
+        in: 'engine',
+        needs: [`${tier}Tier`],
+      },
+    ],
+  ]),
+) as TierSpeedKnobs;
+
 /** Settings that a deployment file replaces. */
 const deployed: Readonly<Record<string, Knob>> = {
   ...modelKnobs,
   ...memoryKnobs,
   ...sizedTierKnobs,
+  ...tierSpeedKnobs,
   ...clusterKnobs,
   ...gatewayKnobs,
   ...handoffKnobs,
@@ -194,7 +235,7 @@ const rest = (table: object): readonly Path[] =>
 export const knobGroups: readonly KnobGroup[] = [
   { title: 'Common options', paths: firstPaths },
   { title: 'Model and latency', paths: rest(modelKnobs) },
-  { title: 'KV memory and batching', paths: rest(memoryKnobs) },
+  { title: 'KV memory and batching', paths: rest({ ...memoryKnobs, ...tierSpeedKnobs }) },
   { title: 'Cluster and routing', paths: rest(clusterKnobs) },
   { title: 'Flow control', paths: rest(gatewayKnobs) },
   { title: 'Disaggregated prefill and decode', paths: rest(handoffKnobs) },

@@ -230,7 +230,10 @@ export interface EngineConfig {
   readonly eviction: EvictionChoice;
   /** Share of HBM, in use or cached, above which a release offloads cached blocks. */
   readonly offloadThreshold: number;
-  /** When cached blocks of HBM go down, in place of `offloadThreshold`. Not beside a shared tier, which has a rule of its own. */
+  /**
+   * When cached blocks go down, of each tier that has one below it, in place of `offloadThreshold`. Not beside a shared tier, which has
+   * a rule of its own.
+   */
   readonly offload?: OffloadChoice;
   readonly lowerCopy: 'keep' | 'move';
   readonly scheduler: SchedulerConfig;
@@ -386,7 +389,7 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
   const lower = Object.fromEntries(
     lowerTiers.map(({ tier, blocks }, i) => [
       tier,
-      { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : below) },
+      { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : { ...own, ...below }) },
     ]),
   );
   const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, topBlocks);

@@ -18,9 +18,15 @@ export const deviceClasses: Readonly<Record<string, readonly [read: number, writ
   s3: [1000, 1000, 30_000],
 };
 
+/** The links of a class. */
+export function linksOfClass(name: string): { readonly read: LinkProfile; readonly write: LinkProfile } {
+  const [read, write, baseLatencyUs] = deviceClasses[name];
+  const link = (rate: number): LinkProfile => ({ baseLatencyUs, bandwidthBytesPerS: rate * 1e6 });
+  return { read: link(read), write: link(write) };
+}
+
 /** The class of a disk that names none. */
 export const usualDisk = 'nvme_gen4';
-const [readRate, writeRate, baseLatencyUs] = deviceClasses[usualDisk];
 
 export type SizedTierName = Extract<TierName, 'ddr' | 'nvme'>;
 export interface SizedTierRow {
@@ -48,8 +54,7 @@ export const sizedTierRows: readonly SizedTierRow[] = [
   {
     tier: 'nvme',
     about: 'KV cache on disk per instance, as 2TiB or in blocks (default: none)',
-    read: { baseLatencyUs, bandwidthBytesPerS: readRate * 1e6 },
-    write: { baseLatencyUs, bandwidthBytesPerS: writeRate * 1e6 },
+    ...linksOfClass(usualDisk),
     usualGib: [0, 4096],
     weight: 1 / 64,
   },

@@ -7,7 +7,7 @@ import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { PromptIdentity, RequestOrigin, WorkloadRequest } from './request.ts';
-import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
+import { type Lines, numbered, requireBlocks, shown, TakenColumns, type TraceLine } from './traceLines.ts';
 
 // Building requests from trace rows: the fields a row does not have get the values of a plain request.
 
@@ -77,7 +77,7 @@ export function runsOf(ids: Iterable<number>): Int32Array {
 }
 
 /** Block ids of a row. A reader that has them in an array of numbers of its own gives that, so that they stand once. */
-type BlockIds = readonly number[] | Float64Array;
+type BlockIds = readonly number[];
 
 /**
  * Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself.
@@ -228,13 +228,8 @@ const MAX_BLOCK_ID = 2 ** 31 - 1;
 /** Most different blocks of a trace, each of which is remembered with the block before it. */
 const maxBlocks = 2 ** 22;
 
-/** When a request arrives whose row has this time in milliseconds, perhaps with a fraction: in whole microseconds. */
-export function mooncakeArrivalUs(timestampMs: number): number {
-  return Math.round(timestampMs * 1000);
-}
-
 /** A row that holds all rules of the format. */
-interface MooncakeRow {
+export interface MooncakeRow {
   readonly arrivalUs: number;
   readonly inputTokens: number;
   readonly outputTokens: number;
@@ -268,7 +263,7 @@ export class MooncakeRows {
     const arrivalUs = this.#taken.ordered(
       at,
       'timestamp',
-      at.withinTrace('timestamp', mooncakeArrivalUs(at.number(row, 'timestamp', 0))),
+      at.withinTrace('timestamp', Math.round(at.number(row, 'timestamp', 0) * 1000)),
       this.#previousUs,
     );
     const inputTokens = at.tokens(row, 'input_length');
@@ -342,9 +337,16 @@ export function* mooncakeRequests(
 /** The `hash_ids` of a row. */
 export function blockIds(row: Readonly<Record<string, unknown>>, at: TraceLine): BlockIds {
   const ids = row.hash_ids;
-  const isList = Array.isArray(ids) || ids instanceof Float64Array;
-  if (isList && ids.every((id) => Number.isInteger(id) && id >= 0 && id <= MAX_BLOCK_ID)) return ids;
-  throw at.error('hash_ids', 'is not a list of block ids', `Write integers from 0 to ${MAX_BLOCK_ID}`);
+  const remedy = `Write integers from 0 to ${MAX_BLOCK_ID}`;
+  if (!Array.isArray(ids)) {
+    throw at.error('hash_ids', ids === undefined ? 'is missing' : `is ${shown(ids)}, not a list`, remedy);
+  }
+  for (let i = 0; i < ids.length; i++) {
+    const id: unknown = ids[i];
+    if (Number.isInteger(id) && (id as number) >= 0 && (id as number) <= MAX_BLOCK_ID) continue;
+    throw at.error(`hash_ids[${i}]`, `is ${shown(id)}`, remedy);
+  }
+  return ids;
 }
 
 // Qwen-Bailian's traces: JSON lines like Mooncake's, with `timestamp` in seconds, blocks of 16 tokens, and the chat that

@@ -18,6 +18,8 @@ export interface LengthRange {
   readonly stdDev: number;
   readonly min: number;
   readonly max: number;
+  /** Whether each length from `min` to `max` is as likely, in place of a bell around the mean. */
+  readonly isEven?: true;
 }
 
 interface DistributionOptions {
@@ -194,13 +196,10 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
     0,
     maxRequestTokens,
   );
-  const gaussian = (lengths: LengthRange): ClientSpec['inputLength'] => ({
-    type: 'gaussian',
-    mean: lengths.mean,
-    std_dev: lengths.stdDev,
-    min: lengths.min,
-    max: lengths.max,
-  });
+  const drawn = ({ mean, stdDev, min, max, isEven }: LengthRange): ClientSpec['inputLength'] =>
+    isEven === true
+      ? { type: 'empirical', bins: Array.from({ length: max - min + 1 }, (_, i) => [min + i, 1] as const) }
+      : { type: 'gaussian', mean, std_dev: stdDev, min, max };
   const client: ClientSpec = {
     id: conversation === undefined ? 'distribution' : 'chat',
     tenantId: '',
@@ -209,8 +208,8 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
     adapter: '',
     rateFraction: concurrency > 0 ? 0 : 1,
     arrival: { process: conversation === undefined ? 'constant' : 'poisson' },
-    inputLength: gaussian(prompt),
-    outputLength: gaussian(output),
+    inputLength: drawn(prompt),
+    outputLength: drawn(output),
     prefixGroup: prefixTokens > 0 ? 'shared' : '',
     prefixLength: prefixTokens,
     streaming: false,

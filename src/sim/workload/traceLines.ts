@@ -9,7 +9,7 @@ import { lineError, type Said, type TierKVError } from '../../runtime/errors.ts'
 import { maxRequestTokens } from './request.ts';
 
 /** Most blocks of a recorded request. */
-export const maxRecordedBlocks: number = 2 ** 20;
+const maxRecordedBlocks: number = 2 ** 20;
 
 /** Refuses a request of more blocks than can be meant. */
 export function requireBlocks(field: string, blocks: number, at: TraceLine): void {
@@ -27,16 +27,20 @@ export type Lines = Iterable<string>;
 export class TraceLine {
   readonly file: string;
   readonly line: number;
+  readonly #instead: Said | undefined;
 
-  constructor(file: string, line: number) {
+  /** @param instead another remedy of each error, such as leaving the line out */
+  constructor(file: string, line: number, instead?: Said) {
     this.file = file;
     this.line = line;
+    this.#instead = instead;
   }
 
   error(field: string, problem: string, remedy: Said): TierKVError {
     const what = field === '' ? problem : `${field} ${problem}`;
-    const said: Said =
-      typeof remedy === 'string' ? `${what}. ${remedy}` : (name) => `${what}. ${remedy(name)}`;
+    const remedies = this.#instead === undefined ? [remedy] : [remedy, this.#instead];
+    const said: Said = (name) =>
+      [what, ...remedies.map((each) => (typeof each === 'string' ? each : each(name)))].join('. ');
     return lineError(this.file, this.line, said, field === '' ? {} : { field });
   }
 
@@ -45,7 +49,7 @@ export class TraceLine {
     const error = (problem: string): TierKVError => this.error('', problem, 'Mend or drop the line');
     const value = parseJson(text, error, maxLineValues);
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      throw this.error('', 'is not a JSON object', 'Write one object a line');
+      throw this.error('', `is ${shown(value)}, not a JSON object`, 'Write one object a line');
     }
     return value as Record<string, unknown>;
   }
@@ -53,7 +57,7 @@ export class TraceLine {
   number(row: Readonly<Record<string, unknown>>, field: string, min: number, fallback?: number): number {
     const value = row[field];
     if (value === undefined && fallback !== undefined) return fallback;
-    if (typeof value === 'number' && Number.isFinite(value) && value >= min) return value;
+    if (typeof value === 'number' && Number.isFinite(value) && value >= min) return value + 0; // -0 becomes 0
     const found = value === undefined ? 'is missing' : `is ${shown(value)}`;
     throw this.error(field, found, `Set it to a number of at least ${min}`);
   }
@@ -75,7 +79,8 @@ export class TraceLine {
   integer(row: Readonly<Record<string, unknown>>, field: string, min: number, fallback?: number): number {
     const value = this.number(row, field, min, fallback);
     if (Number.isSafeInteger(value)) return value;
-    throw this.error(field, `is ${value}`, 'Set it to an integer');
+    const below = Number.isInteger(value) ? ' below 2^53, where numbers are exact' : '';
+    throw this.error(field, `is ${value}`, `Set it to an integer${below}`);
   }
 
   /** Tokens of a prompt, which has at least one. */

@@ -8,6 +8,7 @@ import type { StagingSlots } from '../../backends/engine/stagedBatch.ts';
 import { type StoresByTier, TransferEngine } from '../../backends/engine/transferEngine.ts';
 import type { FileStore } from '../../backends/file/fileStore.ts';
 import { fileLayout, recordOffset } from '../../backends/file/record.ts';
+import type { CopyThreads, HostMove } from '../../backends/host/copyThreads.ts';
 import { hostDigest } from '../../backends/host/hostDigest.ts';
 import type { MemoryStore } from '../../backends/host/memoryStore.ts';
 import { BufferUsage, MapMode } from '../../backends/webgpu/device.ts';
@@ -35,6 +36,8 @@ interface Bench {
   readonly host: Uint8Array;
   /** Memory like it, for what stages and peers read. */
   readonly scratch: Uint8Array;
+  /** A thread a core; undefined without koffi. */
+  readonly threads?: CopyThreads | undefined;
 }
 
 /** tierkv; a lone block of its; block after block by plain calls; all in one plain transfer. */
@@ -68,24 +71,50 @@ export function contestantsOf(
   return all;
 }
 
-function stagesAlone({ rig, device, disk, host, scratch }: Bench, unitBytes: number): Contestant[] {
+/** Bytes that a thread copies at a time where several copy alone. */
+const COPY_BYTES = 2 * 1024 * 1024;
+
+function stagesAlone({ rig, device, disk, host, scratch, threads }: Bench, unitBytes: number): Contestant[] {
   const bytes = host.byteLength;
   const unitsOf = (memory: Uint8Array) => rig.slots.map((_, index) => unitOf(memory, index, unitBytes));
-  const landed = (use: (bytes: Uint8Array) => void) => async (): Promise<Run> => {
+  const landed = (use: (bytes: Uint8Array) => void | Promise<void>) => async (): Promise<Run> => {
     await device.copyOut(bytes);
     return () => device.useOut(bytes, use);
   };
+  const copied = (into: Uint8Array, from: Uint8Array, count: number): Promise<void> =>
+    threads === undefined ? Promise.resolve(into.set(from)) : copyBy(threads, count, { into, from });
+  const all = threads?.count ?? 1;
   const stages: Record<Stage, Contestant['prepare']> = {
     'memcpy in': () => () => device.memcpyIn(host),
+    'memcpy in by 2': () => () => copied(device.mappedIn, host, Math.min(2, all)),
+    'memcpy in by all': () => () => copied(device.mappedIn, host, all),
+    'memcpy out by 2': landed((from) => copied(scratch, from, Math.min(2, all))),
+    'memcpy out by all': landed((from) => copied(scratch, from, all)),
     'copy in': () => () => device.copyIn(bytes),
     'copy out': () => () => device.download(bytes, () => {}),
     'memcpy out': landed((from) => scratch.set(from)),
-    'digest of staging': landed(hostDigest),
+    'digest of staging': landed((from) => void hostDigest(from)),
     digest: () => () => void hostDigest(host),
     read: () => () => disk.moveAll('read', rig.slots, unitsOf(scratch)),
     write: () => () => disk.moveAll('write', rig.slots, unitsOf(host)),
   };
   return Object.entries(stages).map(([name, prepare]) => ({ name, bytes, prepare }));
+}
+
+/** Copies by `count` threads at a time, in parts. */
+async function copyBy(threads: CopyThreads, count: number, { into, from }: HostMove): Promise<void> {
+  let at = 0;
+  const lane = async (): Promise<void> => {
+    while (at < from.byteLength) {
+      const [begin, end] = [at, Math.min(from.byteLength, at + COPY_BYTES)];
+      at = end;
+      const part = { into: into.subarray(begin, end), from: from.subarray(begin, end) };
+      const task = threads.submit([part], COPY_BYTES);
+      if (task === undefined) part.into.set(part.from);
+      else await task.whole;
+    }
+  };
+  await Promise.all(Array.from({ length: count }, lane));
 }
 
 /** All blocks in transfers of `transferBytes`, one after the other, with the checks of the route. */
@@ -240,8 +269,11 @@ export interface Route {
  * `copy` is copyBufferToBuffer, `memcpy` goes to or from a mapped buffer; `in` is towards device memory.
  * `read` and `write` are direct file I/O at the places of the row's own blocks.
  */
-export type Stage = HostStage | 'copy in' | 'copy out' | 'read' | 'write';
+export type Stage = HostStage | MemoryStage | 'copy in' | 'copy out' | 'read' | 'write';
+/** Work of one thread of the host. */
 type HostStage = 'memcpy in' | 'memcpy out' | 'digest' | 'digest of staging';
+/** The same copy by two threads, and by as many as the machine has cores. */
+type MemoryStage = `memcpy ${'in' | 'out'} by ${'2' | 'all'}`;
 
 const { HBM, DDR, NVME } = Tier;
 const [hbmToDdr, ddrToHbm] = [[HBM, DDR] as const, [DDR, HBM] as const];
@@ -287,14 +319,43 @@ export function stagesOf({ ways, verified }: Route, readback: boolean): readonly
   return [device, host, disk];
 }
 
-/** The slowest part and all that it does. @param gbpsOf what a stage did alone */
-export function limitOf(route: Route, readback: boolean, gbpsOf: (stage: Stage) => number): [number, string] {
-  const limits = stagesOf(route, readback).map((stages): [number, string] => {
+/** A part of the machine: its name, its rate over all ways of a route, and all that it does. */
+interface PartRate {
+  readonly part: 'bus' | 'thread' | 'memory' | 'disk';
+  readonly gbps: number;
+  readonly stages: string;
+}
+
+/**
+ * Rates of the parts that a route has. `bus` is the device alone, `disk` the disk alone, `memory` the copies of the host by
+ * all of its threads, `thread` all that the host does by one thread. @param gbpsOf what a stage did alone
+ */
+export function partsOf(
+  route: Route,
+  readback: boolean,
+  gbpsOf: (stage: Stage) => number,
+): readonly PartRate[] {
+  const [device, host, disk] = stagesOf(route, readback);
+  const copies = host.flatMap((stage): Stage[] => {
+    if (stage !== 'memcpy in' && stage !== 'memcpy out') return [];
+    // more threads may be slower than fewer where the cores are few
+    const ways: Stage[] = [stage, `${stage} by 2`, `${stage} by all`];
+    return [ways.reduce((best, other) => (gbpsOf(other) > gbpsOf(best) ? other : best))];
+  });
+  const rated = (part: PartRate['part'], stages: readonly Stage[]): PartRate[] => {
+    if (stages.length === 0) return [];
     const nsPerByte = stages.reduce((sum, stage) => sum + 1 / gbpsOf(stage), 0);
     // both ways: each byte passes the stages of one way only
-    return [route.ways.length / nsPerByte, [...new Set(stages)].join(' + ')];
-  });
-  return limits.reduce((slowest, other) => (other[0] < slowest[0] ? other : slowest));
+    return [{ part, gbps: route.ways.length / nsPerByte, stages: [...new Set(stages)].join(' + ') }];
+  };
+  return [rated('bus', device), rated('thread', host), rated('memory', copies), rated('disk', disk)].flat();
+}
+
+/** The slowest of bus, memory and disk, and all that it does: what one thread takes does not limit a machine. */
+export function limitOf(route: Route, readback: boolean, gbpsOf: (stage: Stage) => number): [number, string] {
+  const limits = partsOf(route, readback, gbpsOf).filter(({ part }) => part !== 'thread');
+  const { gbps, stages } = limits.reduce((slowest, other) => (other.gbps < slowest.gbps ? other : slowest));
+  return [gbps, stages];
 }
 
 // The engine over tiers that all hold the same blocks, in the same slots. A block keeps its bytes for ever
@@ -369,7 +430,8 @@ export class PlainDevice implements Disposable {
   readonly #pool: GPUBuffer;
   readonly #in: GPUBuffer;
   readonly #out: GPUBuffer;
-  #mappedIn: Uint8Array<ArrayBuffer>;
+  /** The buffer for the way in, while it is mapped. */
+  mappedIn: Uint8Array<ArrayBuffer>;
 
   constructor(device: GPUDevice, bytes: number) {
     this.#device = device;
@@ -379,18 +441,18 @@ export class PlainDevice implements Disposable {
     this.#pool = buffer(STORAGE | COPY_SRC | COPY_DST);
     this.#in = buffer(MAP_WRITE | COPY_SRC, true);
     this.#out = buffer(MAP_READ | COPY_DST);
-    this.#mappedIn = new Uint8Array(this.#in.getMappedRange());
+    this.mappedIn = new Uint8Array(this.#in.getMappedRange());
   }
 
   memcpyIn(source: Uint8Array): void {
-    this.#mappedIn.set(source);
+    this.mappedIn.set(source);
   }
 
   async copyIn(bytes: number): Promise<void> {
     this.#in.unmap();
     this.#copy(this.#in, this.#pool, bytes);
     await this.#in.mapAsync(MapMode.WRITE);
-    this.#mappedIn = new Uint8Array(this.#in.getMappedRange());
+    this.mappedIn = new Uint8Array(this.#in.getMappedRange());
   }
 
   async copyOut(bytes: number): Promise<void> {
@@ -399,8 +461,8 @@ export class PlainDevice implements Disposable {
   }
 
   /** Uses the bytes that `copyOut` has copied. */
-  useOut(bytes: number, use: (landed: Uint8Array<ArrayBuffer>) => void): void {
-    use(new Uint8Array(this.#out.getMappedRange(0, bytes)));
+  async useOut(bytes: number, use: (landed: Uint8Array<ArrayBuffer>) => void | Promise<void>): Promise<void> {
+    await use(new Uint8Array(this.#out.getMappedRange(0, bytes)));
     this.#out.unmap();
   }
 
@@ -408,13 +470,16 @@ export class PlainDevice implements Disposable {
   async upload(source: Uint8Array, verified: boolean): Promise<void> {
     const { byteLength } = source;
     this.memcpyIn(source);
-    await Promise.all([this.copyIn(byteLength), verified && this.download(byteLength, hostDigest)]);
+    await Promise.all([
+      this.copyIn(byteLength),
+      verified && this.download(byteLength, (landed) => void hostDigest(landed)),
+    ]);
   }
 
   /** One readback alone: copy, wait, use. */
   async download(bytes: number, use: (landed: Uint8Array<ArrayBuffer>) => void): Promise<void> {
     await this.copyOut(bytes);
-    this.useOut(bytes, use);
+    await this.useOut(bytes, use);
   }
 
   [Symbol.dispose](): void {

@@ -8,6 +8,7 @@ import { withLatency } from '../../sim/build/engineSettings.ts';
 import { prefixNotice } from '../../sim/build/openWorkload.ts';
 import type { SimulationPlan } from '../../sim/build/plan.ts';
 import { openPlanned } from '../../sim/build/workloadSettings.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import { BatchSums, type LatencyModel } from '../../sim/latency/latencyModel.ts';
 import { percentile } from '../../sim/metrics/statistics.ts';
 import { requestsOf } from '../../sim/workload/request.ts';
@@ -36,6 +37,8 @@ export interface Traffic {
   readonly sharesNothing: boolean;
   /** A notice of what cannot be learned from the workload. */
   readonly notice: string | undefined;
+  /** The pauses of a conversation in seconds, all together; 0 where requests do not wait, or where nothing says for how long. */
+  readonly pausesS: number;
   /** Whether rounds of conversations wait for the round before; their rate follows the deployment, so it bounds nothing. */
   readonly hasSessions: boolean;
   readonly isGenerated: boolean;
@@ -78,16 +81,31 @@ export function trafficOf({ workload, deployment }: SimulationPlan, isLate: () =
     outputs: lengthsOf(outputs),
     sharesNothing: opened.workload.sharesNothing === true,
     notice: prefixNotice(opened.source.format),
+    pausesS: workload.kind === 'preset' ? pausesS(opened.spec) : 0,
     hasSessions: opened.workload.sessions !== undefined,
     isGenerated: workload.kind !== 'trace',
     isWhole,
   };
 }
 
+function pausesS(spec: WorkloadSpec | undefined): number {
+  const pausesUs = (spec?.clients ?? []).map(({ reasoning }) => {
+    const { maxRounds = 1, thinkTimeUs = 0 } = reasoning?.multiTurn ?? {};
+    return (maxRounds - 1) * thinkTimeUs;
+  });
+  return Math.max(0, ...pausesUs) / 1e6;
+}
+
+/** Why a machine is left out. */
+export interface Excluded {
+  readonly why: 'does not fit' | 'too slow' | 'too few GPUs' | 'too much traffic';
+  readonly reason: string;
+}
+
 /** Bounds from the memory and the peaks of one kind of instance. */
 interface MachineBounds {
   /** Why the machine cannot meet the targets; undefined where it may. */
-  readonly excluded: string | undefined;
+  readonly excluded: Excluded | undefined;
   /** Fewest instances that could keep up; undefined where the model does not fit. */
   readonly instances: number | undefined;
 }
@@ -107,7 +125,7 @@ export function machineBounds(
   } catch (error) {
     const isOfMachine = error instanceof TierKVError && /TKV_CAPACITY/.test(error.code);
     if (isOfMachine || isAboutParallelism(error))
-      return { excluded: (error as Error).message, instances: undefined };
+      return { excluded: { why: 'does not fit', reason: (error as Error).message }, instances: undefined };
     throw error;
   }
   const traffic = trafficOfPlan(planned);
@@ -123,7 +141,10 @@ export function machineBounds(
     excluded:
       over === undefined
         ? undefined
-        : `${over[0]} is ${over[1].toFixed(1)} ms or more, even of a request that is alone`,
+        : {
+            why: 'too slow',
+            reason: `${over[0]} is ${over[1].toFixed(1)} ms or more, even of a request that is alone`,
+          },
     instances: traffic.hasSessions ? 1 : leastInstances(latency, traffic, most),
   };
 }
@@ -133,9 +154,9 @@ function isAboutParallelism(error: unknown): boolean {
   return error instanceof TierKVError && /\btp\b/.test(`${error.field} ${error.message}`);
 }
 
-/** Whether the rate is the same from beginning to end. Sessions and recorded traces rise and fall. */
-export function isSteadyTraffic({ isGenerated, hasSessions, perS }: Traffic): boolean {
-  return isGenerated && !hasSessions && perS > 0;
+/** Whether the rate is the same over the time that is judged. Sessions of files and recorded traces rise and fall. */
+export function isSteadyTraffic({ isGenerated, hasSessions, pausesS, perS }: Traffic): boolean {
+  return isGenerated && (!hasSessions || pausesS > 0) && perS > 0;
 }
 
 /**

@@ -14,11 +14,8 @@ import {
   type SizedTierRow,
   sizedTierNames,
   sizedTierRows,
-  usualDisk,
 } from '../../sim/links/machineTiers.ts';
 import type { CheckedQuestion } from './question.ts';
-
-const gib = 2 ** 30;
 
 /** GiB of each tier below GPU memory of each instance, such as `ddrGib`. */
 type ChosenTiers = { readonly [Name in SizedTierName as `${Name}Gib`]: number };
@@ -157,8 +154,7 @@ export function deploymentFile(
     name,
     ...(role === 'monolithic' ? {} : { role }),
     replicas,
-    engine: engineOptions(choice),
-    ...tiersOf(choice),
+    engine: { ...engineOptions(choice), ...inKeys(tierSettings(choice, question)) },
   });
   const decode = instances - prefillInstances;
   const isPath = model.endsWith('.json');
@@ -192,17 +188,41 @@ export function deploymentFile(
   });
 }
 
-function tiersOf(choice: DeploymentChoice): object {
-  if (weightOf(choice) === 0) return {};
-  const [host, ...below] = sizedTierNames.map((tier) => choice[`${tier}Gib`] * gib);
-  const disks = below
-    .filter((bytes) => bytes > 0)
-    .map((bytes) => ({ type: 'fs', device_class: usualDisk, capacity_bytes: bytes }));
-  return { tiers: { cpu_bytes_to_use: host, ...(disks.length > 0 ? { secondary_tiers: disks } : {}) } };
+type ChosenSettings = Readonly<{ [P in Path]?: string | number | true | undefined }>;
+
+/** Sizes and devices of the tiers below GPU memory, of each instance. */
+function tierSettings(choice: DeploymentChoice, question: CheckedQuestion): ChosenSettings {
+  return Object.fromEntries(
+    sizedTierNames
+      .filter((tier) => choice[`${tier}Gib`] > 0)
+      .flatMap((tier) => [
+        [`tiers.${tier}`, `${choice[`${tier}Gib`]}GiB`],
+        [`tiers.${tier}Class`, question[`${tier}Class`]],
+        [`tiers.${tier}Gbps`, question[`${tier}Gbps`]],
+      ]),
+  );
+}
+
+/** Settings by the keys of a deployment file. */
+function inKeys(settings: ChosenSettings): Record<string, string | number | true> {
+  return Object.fromEntries(
+    Object.entries(settings).flatMap(([path, value]) =>
+      value === undefined
+        ? []
+        : [
+            [
+              flagOf(path as Path)
+                .slice(2)
+                .replaceAll('-', '_'),
+              value,
+            ],
+          ],
+    ),
+  );
 }
 
 /** Settings as words of a command line; true stands alone, and what is undefined is left out. */
-function wordsOf(settings: Readonly<{ [P in Path]?: string | number | true | undefined }>): string[] {
+function wordsOf(settings: ChosenSettings): string[] {
   return Object.entries(settings).flatMap(([path, value]) => {
     const flag = flagOf(path as Path);
     return value === undefined ? [] : value === true ? [flag] : [flag, String(value)];
@@ -214,17 +234,14 @@ function quoted(word: string): string {
   return /^[\w./:=,@+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-/**
- * The words behind `tierkv simulate` that run the deployment. @param file where its file lies; without one, options say
- * it, which cannot name tiers in GiB: then undefined
- */
+/** The words behind `tierkv simulate` that run the deployment. @param file where its file lies; without one, options say it */
 export function simulateWords(
   choice: DeploymentChoice,
   question: CheckedQuestion,
   { seed, requests }: RunSetting,
   time: ModelOfTime,
   file?: string,
-): string | undefined {
+): string {
   const { workload, model, assumePlainAttention } = question;
   const run = wordsOf({ seed });
   const served =
@@ -237,7 +254,6 @@ export function simulateWords(
     return [...fromFile, ...wordsOf({ file }), ...run].map(quoted).join(' ');
   }
   const { gpu, tensorParallel, instances, prefillInstances, routing } = choice;
-  if (weightOf(choice) > 0) return undefined;
   const engine = Object.entries(engineOptions(choice)).flatMap(([name, value]) => [
     `--${name.replaceAll('_', '-')}`,
     String(value),
@@ -264,6 +280,7 @@ export function simulateWords(
     ...wordsOf({ 'control.routing.policy': rule.policy }),
     ...wordsOf({ 'control.routing.scorers': scorers.length === 0 ? undefined : scorers.join(',') }),
     ...engine,
+    ...wordsOf(tierSettings(choice, question)),
     ...(workload.file === undefined ? served : []),
     ...count,
     ...run,

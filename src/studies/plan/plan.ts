@@ -7,9 +7,8 @@ import { availableParallelism } from 'node:os';
 import { type TaskRunner, WorkerPool } from '../../io/workerPool.ts';
 import * as is from '../../runtime/kinds.ts';
 import { checkInputs, type Kinds, optionTable } from '../../runtime/options.ts';
-import { rateNotice } from '../../sim/build/presetSettings.ts';
-import { flagOf } from '../../sim/description/knobs.ts';
 import { latencyModelsThat } from '../../sim/latency/latencyNames.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import {
   choiceText,
   type DeploymentChoice,
@@ -30,7 +29,7 @@ import {
 } from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
 import type { TrialResult, TrialTasks } from './trial.ts';
-import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
+import { isGrowing, type PlanTrial, settleS, Trials, type Tried } from './trials.ts';
 
 /** A deployment that was tried, with the figures of its run. */
 export interface PlanOption {
@@ -45,6 +44,8 @@ export interface PlanOption {
   /** Requests that came, and how many of them were served whole. */
   readonly injected: number;
   readonly completed: number;
+  /** Whether all requests of the question were run, or a part: percentiles of few requests are rough. */
+  readonly restsOn: 'short run' | 'whole run';
   readonly run: Omit<TrialResult, 'injected' | 'completed'>;
 }
 
@@ -83,14 +84,20 @@ export interface PlanAnswer {
   readonly others: readonly PlanOption[];
   /** Cheaper deployments that missed a target, the dearest first; at most eight. */
   readonly cheaper: readonly PlanOption[];
+  /** The best of the other way to share the work: instances that do all beside prefill and decode apart. */
+  readonly beaten: PlanOption | undefined;
   /** Deployment that came nearest to the targets, where no choice was found. */
   readonly closest: PlanOption | undefined;
+  /** Why the question has no answer, such as runs too short for their rate; nothing was run then. */
+  readonly unknown: string | undefined;
   readonly excluded: readonly ExcludedMachine[];
+  /** The choice, or the closest, with each mixture of the sizes of tiers that were asked about. */
+  readonly bySize: readonly PlanOption[];
   /** Sentences about the limits of the answer. */
   readonly notes: readonly string[];
   /** The deployment as a file for `tierkv simulate`; of the closest where no choice was found. */
   readonly deploymentFile: string | undefined;
-  /** Arguments of `tierkv simulate` that run the deployment without a file; undefined where options cannot describe it. */
+  /** Arguments of `tierkv simulate` that run the deployment without a file; undefined where nothing was run. */
   readonly simulateWords: string | undefined;
   readonly effort: {
     readonly simulations: number;
@@ -113,11 +120,14 @@ export interface PlanOptions {
   /** Runs the simulations. Default: threads of this machine, closed at the end. */
   readonly runner?: TaskRunner<TrialTasks>;
   readonly progress?: (state: PlanProgress) => void;
+  /** Milliseconds by which the budget is counted. Default: the clock of this process. */
+  readonly clock?: () => number;
 }
 
 const planOptionsTable = optionTable({
   runner: is.optional(is.passed()),
   progress: is.optional(is.func()),
+  clock: is.optional(is.func()),
 } satisfies Kinds<PlanOptions>);
 
 /** Share of the whole at which each stage begins; simulations of a full run take the most time. */
@@ -161,8 +171,9 @@ export async function plan(question: PlanQuestion, options: PlanOptions = {}): P
     if (tried.meets && isCheaper(tried, best)) best = tried;
     tell();
   });
-  const startMs = performance.now();
-  const left = (share: number): number => share * checked.budgetS * 1000 - (performance.now() - startMs);
+  const clock = options.clock ?? (() => performance.now());
+  const startMs = clock();
+  const left = (share: number): number => share * checked.budgetS * 1000 - (clock() - startMs);
   try {
     const search = new PlanSearch(trials, left, (now) => {
       stage = now;
@@ -183,12 +194,13 @@ async function answerOf(
   found: Found,
   left: TimeLeft,
 ): Promise<PlanAnswer> {
-  const option = (tried: Tried): PlanOption => optionOf(tried, question);
-  const { best, closest, requests } = found;
+  const option = (tried: Tried): PlanOption => optionOf(tried, question, found.requests);
+  const { best, closest, beaten, requests } = found;
   const shown = best ?? closest;
   const sure = best === undefined ? undefined : await howSure(question, trials, best, found, left);
   // the closest deployment may have had a short run only: the command repeats that run
   const setting = { seed: shown?.trial.seed ?? question.seed, requests: shown?.trial.requests ?? requests };
+  const sized = shown === undefined ? [] : await bySize(question, trials, shown, found, left);
   const time = shown && modelOfTime(question.latencyModel, shown.trial.choice.gpu);
   return {
     schema: 'tierkv.plan/1',
@@ -198,8 +210,11 @@ async function answerOf(
     next: sure?.next,
     others: onePerText(found.others.map(option)),
     cheaper: onePerText(found.cheaper.map(option)).slice(0, 8),
+    beaten: beaten && option(beaten),
     closest: closest && option(closest),
+    unknown: found.unknown,
     excluded: found.excluded,
+    bySize: sized.map(option),
     notes: [...notesOf(question, found), ...calledOffNotes(trials)],
     deploymentFile: shown && time && deploymentFile(shown.trial.choice, question, setting, time),
     simulateWords: shown && time && simulateWords(shown.trial.choice, question, setting, time),
@@ -211,7 +226,12 @@ async function answerOf(
   };
 }
 
-function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQuestion): PlanOption {
+/** @param whole requests of a full run */
+function optionOf(
+  { trial, result, targets, meets }: Tried,
+  question: CheckedQuestion,
+  whole: number,
+): PlanOption {
   const { injected, completed, ...run } = result;
   return {
     deployment: trial.choice,
@@ -222,13 +242,14 @@ function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQue
     targets,
     injected,
     completed,
+    restsOn: (trial.requests ?? Infinity) < whole ? 'short run' : 'whole run',
     run,
   };
 }
 
 /**
- * The command that runs what an answer names, or comes nearest.
- * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
+ * The command that runs what an answer names, or comes nearest; undefined where nothing was run.
+ * @param file where its `deploymentFile` was written
  */
 export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
   checkInputs({ answer, file }, { answer: is.fields({ schema: is.text() }), file: is.optional(is.name()) });
@@ -241,6 +262,46 @@ export function simulateCommandOf(answer: PlanAnswer, file?: string): string | u
   const setting = { seed: question.seed, requests };
   const time = modelOfTime(question.latencyModel, shown.deployment.gpu);
   return `tierkv simulate ${simulateWords(shown.deployment, question, setting, time, file)}`;
+}
+
+/** The deployments that an answer shows, the cheapest first: what failed, the choice, what would do, and what the choice beat. */
+export function shownOptions({ choice, closest, cheaper, others, beaten }: PlanAnswer): PlanOption[] {
+  const best = choice ?? closest;
+  const near = cheaper.filter(({ text }) => text !== closest?.text).toReversed();
+  const all = [...near, ...(best === undefined ? [] : [best]), ...others];
+  const isShown = beaten === undefined || all.some(({ text }) => text === beaten.text);
+  return isShown ? all : [...all, beaten];
+}
+
+/** Whether the bounds left out each machine because it cannot hold the model, or has more GPUs than may be used. */
+export function holdsNone({ excluded }: PlanAnswer): boolean {
+  return excluded.every(({ why }) => why === 'does not fit' || why === 'too few GPUs');
+}
+
+/** The target that is nearest to its bound, or the farthest above it. */
+export function decidingTarget({ targets }: PlanOption): TargetMeasured {
+  return targets.reduce((most, one) => (one.ms / one.boundMs > most.ms / most.boundMs ? one : most));
+}
+
+/** A run of each size of a tier: the same deployment and traffic with nothing else changed. */
+async function bySize(
+  question: CheckedQuestion,
+  trials: Trials,
+  { trial }: Tried,
+  { traffic, requests }: Found,
+  left: TimeLeft,
+): Promise<Tried[]> {
+  // tiers hold what comes again: where no two requests share a prefix, nothing does
+  if (!question.comparesTiers || traffic?.sharesNothing === true) return [];
+  const mixtures = sizedTierNames.reduce<object[]>(
+    (all, tier) =>
+      all.flatMap((one) => question[`${tier}Gib`].map((size) => ({ ...one, [`${tier}Gib`]: size }))),
+    [{}],
+  );
+  const runs = mixtures.map(
+    (sizes): PlanTrial => ({ ...trial, requests, choice: { ...trial.choice, ...sizes } }),
+  );
+  return (await trials.run(runs, () => left(1))).filter((one) => one !== undefined);
 }
 
 /** The first run of each deployment. */
@@ -257,13 +318,15 @@ async function howSure(
 ): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
   const others = modelsOfTime.filter((name) => name !== question.latencyModel);
   const canLoad = (traffic?.perS ?? 0) > 0;
-  const byLoad: PlanTrial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
+  const byLoad: PlanTrial[] = canLoad ? loads.map((load) => trials.atLoad(trial, load)) : [];
   const asked: readonly PlanTrial[] = [
     ...others.map((latencyModel) => ({ ...trial, latencyModel })),
     ...byLoad,
   ];
   const results = await trials.run(asked, () => left(1));
-  const checks: PlanCheck[] = Array.from({ length: question.seeds }, (_, i) => {
+  // a recorded trace is one course of events: another seed would be the same run
+  const seeds = traffic?.isGenerated === true ? question.seeds : 0;
+  const checks: PlanCheck[] = Array.from({ length: seeds }, (_, i) => {
     const seed = question.seed + 1 + i;
     return checkOf(
       `seed ${seed}`,
@@ -337,16 +400,19 @@ function causeOf(
 
 function notesOf(
   question: CheckedQuestion,
-  { traffic, best, closest, isWhole, requests, unseen }: Found,
+  { traffic, best, closest, isWhole, requests, unseen, bounded, unknown }: Found,
 ): string[] {
   const notes: string[] = [];
+  if (unknown !== undefined) return notes;
   const { latencyModel, prices, gpus, workload } = question;
   const shown = best ?? closest;
   const gpu = shown?.trial.choice.gpu;
-  const { requestsPerS = 0, injected = 0 } = shown?.result ?? {};
-  const cameS = injected / Math.max(requestsPerS, 1e-9);
-  const slow = rateNotice(workload.preset, workload.rate, injected, cameS, flagOf);
-  if (slow !== undefined) notes.push(slow);
+  if (shown?.askedPerS !== undefined) {
+    const from = `${Math.round(settleS(traffic?.pausesS ?? 0))} s`;
+    notes.push(
+      `latencies and rates are of the requests that came from ${from} on, when conversations had come to their rate: tierkv simulate has those of the whole run`,
+    );
+  }
   for (const each of gpus) {
     const { fittedOn } = modelOfTime(latencyModel, each);
     if (fittedOn === undefined) continue;
@@ -356,6 +422,10 @@ function notesOf(
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');
   }
   if (!isWhole) notes.push('the time ended before the search did: a cheaper deployment may exist');
+  if (!isWhole && shown === undefined && bounded.length > 0) {
+    const least = bounded.map(choiceText).join('; ');
+    notes.push(`by bounds alone, which need no run, at least one of these is needed: ${least}`);
+  }
   if (unseen.length > 0) {
     notes.push(`there was no time to look at instances of ${unseen.join(', ')}`);
   }
@@ -377,7 +447,7 @@ function notesOf(
     );
   }
   if (workload.file !== undefined && !traffic.isGenerated) {
-    notes.push('the trace is one course of events: other seeds change what routing draws, not what arrives');
+    notes.push('the trace is one course of events, so that it was not run under further seeds');
   }
   return notes;
 }

@@ -10,6 +10,7 @@ import { tierTitle } from '../../runtime/tier/tier.ts';
 import { loadHardware, loadModel, loadVouchedModel, modelDefaults } from '../../sim/build/dataFiles.ts';
 import { type LatencyBackend, latencyBackends, usualLatency } from '../../sim/latency/latencyNames.ts';
 import {
+  deviceClasses,
   type SizedTierName,
   type SizedTierRow,
   sizedTierNames,
@@ -38,8 +39,14 @@ type TierPrices = { readonly [Name in SizedTierName as `${Name}Price`]?: number 
 /** GiB of each such tier for KV, of each instance, such as `ddrGib`. Default: none, 128 and 512 of DDR, none and 4,096 of NVMe. */
 type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly number[] };
 
+/** Device of each such tier, by the name of its class such as `sata_ssd`, and its bandwidth in GB/s. Default: the usual one. */
+type TierDevices = { readonly [Name in SizedTierName as `${Name}Class`]?: string } & {
+  readonly [Name in SizedTierName as `${Name}Gbps`]?: number;
+};
+type DeviceField = keyof TierDevices;
+
 /** The question to `plan`: model, workload, targets, and what may be bought. */
-export interface PlanQuestion extends TierPrices, TierGib {
+export interface PlanQuestion extends TierPrices, TierGib, TierDevices {
   /** Name of the model, or the path of its config.json. */
   readonly model: string;
   /** Whether keys of its config.json about layers that are not known change nothing. Default false: such a model is refused. */
@@ -66,8 +73,10 @@ export interface PlanQuestion extends TierPrices, TierGib {
 }
 
 /** A question with all defaults filled in. */
-export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices'>> {
+export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices' | DeviceField>>, TierDevices {
   readonly prices: Readonly<Record<string, number>> | undefined;
+  /** Whether sizes of tiers were named: the answer then says what each of them brings. */
+  readonly comparesTiers: boolean;
 }
 
 const questionTable = optionTable(
@@ -85,7 +94,7 @@ const questionTable = optionTable(
     seed: is.optional(is.integer(0, Number.MAX_SAFE_INTEGER), 42),
     seeds: is.optional(is.integer(0, 100), 3),
     budgetS: is.optional(is.passed()),
-  } satisfies Kinds<Omit<PlanQuestion, keyof TierPrices | keyof TierGib>>,
+  } satisfies Kinds<Omit<PlanQuestion, keyof TierPrices | keyof TierGib | DeviceField>>,
   'TKV_CONFIG',
 );
 const workloadTable = optionTable(
@@ -103,7 +112,10 @@ const GIB_MAX = 2 ** 20;
 
 /** @throws TKV_CONFIG naming the field that is missing, unknown, or out of range */
 export function checkQuestion(question: PlanQuestion): CheckedQuestion {
-  const tierFields = sizedTierNames.flatMap((tier) => [`${tier}Price`, `${tier}Gib`]);
+  const tierFields = sizedTierNames.flatMap((tier) => [
+    ...[`${tier}Price`, `${tier}Gib`],
+    ...[`${tier}Class`, `${tier}Gbps`],
+  ]);
   const read = questionTable.read(question, 'options', undefined, tierFields);
   const { model, workload, targets, prices } = question;
   if (typeof model !== 'string' || model === '') throw configError('model', 'is missing', 'Name a model.');
@@ -149,6 +161,8 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
     ...ofTiers('Gib', (field, tier, { usualGib }) =>
       sizes(field, question[`${tier}Gib`] ?? usualGib, 0, GIB_MAX),
     ),
+    ...devicesOf(question),
+    comparesTiers: sizedTierNames.some((tier) => question[`${tier}Gib`] !== undefined),
     roles: (question.roles ?? planRoles).map((role, i) => is.oneOf(planRoles).read(role, `roles[${i}]`)),
     maxGpus,
     latencyModel: is.oneOf(latencyBackends).read(question.latencyModel ?? usualLatency, 'latencyModel'),
@@ -156,6 +170,24 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
     seeds: read.seeds,
     budgetS: requireBudget(question.budgetS ?? 90),
   };
+}
+
+function devicesOf(question: PlanQuestion): TierDevices {
+  const fields = sizedTierNames.flatMap((tier) => {
+    const [name, gbps] = [question[`${tier}Class`], question[`${tier}Gbps`]];
+    return [
+      ...(name === undefined
+        ? []
+        : [[`${tier}Class`, is.oneOf(Object.keys(deviceClasses)).read(name, `${tier}Class`)]]),
+      ...(gbps === undefined ? [] : [[`${tier}Gbps`, requireGbps(`${tier}Gbps`, gbps)]]),
+    ];
+  });
+  return Object.fromEntries(fields) as TierDevices;
+}
+
+function requireGbps(field: string, gbps: number): number {
+  if (gbps >= 1e-6 && gbps <= 1e6) return gbps;
+  throw configError(field, `is ${gbps}`, 'Set GB/s, from 0.000001 to 1000000.');
 }
 
 /** A field of each tier, such as `ddrGib`. */

@@ -5,8 +5,9 @@
  * to serve no worse.
  */
 
+import { flagOf } from '../../sim/description/knobs.ts';
 import { sizedTierNames } from '../../sim/links/machineTiers.ts';
-import { isSteadyTraffic, machineBounds, type Traffic, trafficOf } from './bounds.ts';
+import { type Excluded, isSteadyTraffic, machineBounds, type Traffic, trafficOf } from './bounds.ts';
 import {
   byCost,
   costOf,
@@ -16,7 +17,7 @@ import {
   type RoutingName,
 } from './choice.ts';
 import { type CheckedQuestion, ofTiers } from './question.ts';
-import { FULL_MAX, type Trials, type Tried } from './trials.ts';
+import { FULL_MAX, missingS, settleS, type Trials, type Tried } from './trials.ts';
 
 /** A deployment without its number of instances. */
 type Kind = Omit<DeploymentChoice, 'instances' | 'prefillInstances'> & {
@@ -43,6 +44,8 @@ interface Family {
 export interface ExcludedMachine {
   readonly gpu: string;
   readonly tensorParallel: number;
+  /** The kind of its lack. */
+  readonly why: Excluded['why'];
   readonly reason: string;
 }
 
@@ -55,6 +58,12 @@ export interface Found {
   readonly others: readonly Tried[];
   /** Cheaper deployments that missed a target, the dearest first. */
   readonly cheaper: readonly Tried[];
+  /** The best of the other way to share the work: instances that do all beside prefill and decode apart. */
+  readonly beaten: Tried | undefined;
+  /** Why the question has no answer; nothing was run then. */
+  readonly unknown: string | undefined;
+  /** Machines that may do it, with the fewest instances by the bounds. */
+  readonly bounded: readonly DeploymentChoice[];
   /** Deployment that came nearest to the targets, where none met them. */
   readonly closest: Tried | undefined;
   readonly excluded: readonly ExcludedMachine[];
@@ -94,8 +103,8 @@ const SHORT_MIN = 300;
 const FINALISTS = 3;
 /** Machines whose variants are tried: those nearest to the targets below the cost of the best. */
 const VARIED_MACHINES = 2;
-/** Rounds in which finalists that failed come back with an instance more. */
-const FINAL_ROUNDS = 8;
+/** A deployment that missed a target in a short run by less than this factor is run whole: the percentiles of few requests are rough. */
+const NEAR_MISS = 1.25;
 /** Other engines: longer steps for prompts, shorter ones for answers, larger batches for throughput. */
 const engineVariants = [
   { batchedTokens: 8192 },
@@ -116,6 +125,9 @@ export class PlanSearch {
   readonly #tried: Tried[] = [];
   #traffic: Traffic | undefined;
   #requests = 0;
+  /** Requests of a run before its rate is reached. */
+  #settling = 0;
+  #unknown: string | undefined;
   #isWhole = true;
 
   constructor(trials: Trials, timeLeft: TimeLeft, tell: (stage: PlanStage) => void) {
@@ -129,12 +141,14 @@ export class PlanSearch {
     this.#tell({ stage: 'bounds', share: 0 });
     const families = this.#families();
     const traffic = this.#traffic;
+    const bounded = families.map(({ kind, least }) => choiceOf(kind, least));
     this.#trials.isSteady = traffic !== undefined && isSteadyTraffic(traffic);
     await this.#narrow(families, 'short runs');
     await this.#narrow(this.#variants(families, traffic?.sharesNothing === true), 'variants', families);
     const { best, onSeeds, others } = await this.#finals(families);
+    const beaten = best === undefined ? undefined : await this.#beatenBy(best.trial.choice);
     const cost = best === undefined ? Infinity : costOf(best.trial.choice, this.#question);
-    const failed = this.#tried.filter(({ meets }) => !meets);
+    const failed = this.#judgedBest(({ meets }) => !meets);
     const dearestFirst = (a: Tried, b: Tried): number =>
       byCost(this.#question)(b.trial.choice, a.trial.choice) || b.result.injected - a.result.injected;
     const closest = [...failed].sort((a, b) => a.excess - b.excess || dearestFirst(b, a))[0];
@@ -145,6 +159,9 @@ export class PlanSearch {
       cheaper: failed
         .filter(({ trial }) => costOf(trial.choice, this.#question) < cost)
         .sort((a, b) => dearestFirst(a, b)),
+      beaten,
+      unknown: this.#unknown,
+      bounded,
       closest: best === undefined ? closest : undefined,
       excluded: this.#excluded,
       unseen: this.#unseen,
@@ -155,8 +172,8 @@ export class PlanSearch {
   }
 
   /**
-   * A family for each machine that holds the model and may meet the targets; where none may, for each that holds the model.
-   * The first that holds it is looked at whatever the time, since the traffic is read there.
+   * A family for each machine that holds the model and may meet the targets. Where the bounds leave none, nothing is run. The first
+   * that holds it is looked at whatever the time, since the traffic is read there.
    */
   #families(): Family[] {
     const { gpus, tensorParallel, maxGpus, targets, workload } = this.#question;
@@ -164,12 +181,11 @@ export class PlanSearch {
     const asked = workload.requests;
     const isLate = (): boolean => this.#timeLeft(BOUNDS_END) <= 0;
     const families: Family[] = [];
-    const late: Family[] = [];
     for (const kind of machines) {
       const { gpu, tensorParallel: tp } = kind;
       if (tp > maxGpus) {
         const reason = `it has ${tp} GPUs, and a deployment may have ${maxGpus}`;
-        this.#excluded.push({ gpu, tensorParallel: tp, reason });
+        this.#excluded.push({ gpu, tensorParallel: tp, why: 'too few GPUs', reason });
         continue;
       }
       if (this.#traffic !== undefined && isLate()) {
@@ -188,27 +204,45 @@ export class PlanSearch {
         (planned) => (this.#traffic ??= trafficOf(planned, isLate)),
         targets,
       );
-      if (excluded !== undefined) this.#excluded.push({ gpu, tensorParallel: tp, reason: excluded });
-      if (least === undefined) continue;
+      if (excluded !== undefined) this.#excluded.push({ gpu, tensorParallel: tp, ...excluded });
+      if (least === undefined || excluded !== undefined) continue;
       const most = Math.floor(maxGpus / tp);
       if (least > most) {
         const reason = `the traffic needs at least ${least} instances, ${least * tp} GPUs`;
-        if (excluded === undefined) this.#excluded.push({ gpu, tensorParallel: tp, reason });
+        this.#excluded.push({ gpu, tensorParallel: tp, why: 'too much traffic', reason });
         continue;
       }
-      const family = { kind, least, tooFew: least - 1, enough: undefined, most };
-      (excluded === undefined ? families : late).push(family);
+      families.push({ kind, least, tooFew: tooFewOf(kind, least), enough: undefined, most });
     }
     if (this.#unseen.length > 0 || this.#traffic?.isWhole === false) this.#isWhole = false;
     if (this.#traffic === undefined) return [];
-    const { perS, requests } = this.#traffic;
+    const { perS, requests, pausesS } = this.#traffic;
+    if (pausesS > 0 && workload.rate !== undefined) return this.#settled(families, workload.rate, pausesS);
     const wanted = asked ?? (workload.preset === undefined ? FULL_MAX : Math.ceil(perS * FULL_S));
     this.#requests = Math.min(requests, asked ?? Math.min(FULL_MAX, Math.max(FULL_MIN, wanted)));
-    return families.length > 0 ? families : late;
+    return families;
+  }
+
+  /** Runs of conversations are as long as these take to come to their rate, and as a full run beyond. */
+  #settled(families: Family[], rate: number, pausesS: number): Family[] {
+    const { requests: asked } = this.#question.workload;
+    this.#settling = Math.ceil(rate * (settleS(pausesS) - missingS(pausesS)));
+    this.#trials.pausesS = pausesS;
+    const judged = Math.min(FULL_MAX, Math.max(FULL_MIN, Math.ceil(rate * FULL_S)));
+    const least = this.#settling + SHORT_MIN;
+    this.#requests = asked ?? this.#settling + judged;
+    if (this.#requests >= least) return families;
+    const flag = flagOf('workload.requests');
+    this.#unknown =
+      `${this.#requests} requests do not come to ${rate} a second: conversations last ${Math.round(pausesS)} s, and each brings its ` +
+      `rounds one after the other. Give ${flag} ${least} or more, or leave it out`;
+    return [];
   }
 
   #kind(gpu: string, tensorParallel: number): Kind {
-    const plain = { prefillShare: 0, ...noTiers(), eviction: 'lru' } as const;
+    // where only prefill and decode apart are asked for, nothing else is looked at
+    const prefillShare = this.#question.roles.includes('shared') ? 0 : 0.5;
+    const plain = { prefillShare, ...noTiers(), eviction: 'lru' } as const;
     const routing: RoutingName = 'least-loaded';
     const engine = { batchedTokens: defaultBatchedTokens, sequences: defaultSequences };
     return { gpu, tensorParallel, routing, ...engine, ...plain };
@@ -225,8 +259,9 @@ export class PlanSearch {
   ): Promise<void> {
     const all = [...others, ...families];
     // a file may have fewer
-    const atMost = (requests: number): number => Math.min(this.#requests, requests);
-    let requests = atMost(Math.max(SHORT_MIN, Math.round(this.#requests * SHORT_SHARE)));
+    const settling = this.#settling;
+    const atMost = (judged: number): number => Math.min(this.#requests, settling + judged);
+    let requests = atMost(Math.max(SHORT_MIN, Math.round((this.#requests - settling) * SHORT_SHARE)));
     let end = SHORT_RUNS_END;
     for (;;) {
       const open = families.flatMap((family) => {
@@ -272,7 +307,7 @@ export class PlanSearch {
       if (enough - tooFew <= 1 || isDear(tooFew + 1)) return undefined;
       return (tooFew + enough) >> 1;
     }
-    const least = Math.max(tooFew + 1, kind.prefillShare > 0 ? 2 : 1);
+    const least = tooFew + 1;
     if (least > most || isDear(least)) return undefined;
     if (first !== undefined && first >= least) return isDear(first) ? undefined : first;
     let next = Math.min(most, Math.max(least, 2 * tooFew));
@@ -295,7 +330,7 @@ export class PlanSearch {
     const { roles } = this.#question;
     return machines.slice(0, VARIED_MACHINES).flatMap(({ kind, least, most }) => {
       const kinds: Kind[] = engineVariants.map((engine) => ({ ...kind, ...engine }));
-      if (roles.includes('split')) {
+      if (roles.includes('split') && roles.includes('shared')) {
         for (const prefillShare of [0.25, 0.5]) kinds.push({ ...kind, prefillShare });
       }
       if (!sharesNothing) {
@@ -309,7 +344,7 @@ export class PlanSearch {
         let first = most;
         while (first > 0 && costOf(choiceOf(each, first), this.#question) >= cheapest) first--;
         if (first < least) return [];
-        return [{ kind: each, tooFew: least - 1, least, enough: undefined, most: first, first }];
+        return [{ kind: each, tooFew: tooFewOf(each, least), least, enough: undefined, most: first, first }];
       });
     });
   }
@@ -318,12 +353,18 @@ export class PlanSearch {
     const { seed, seeds } = this.#question;
     const passed: Tried[] = [];
     const order = byCost(this.#question);
-    const candidates = families.flatMap(({ kind, enough, most }) =>
-      enough === undefined ? [] : [{ kind, count: enough, most }],
+    const candidates = families.flatMap((family) => {
+      const { kind, enough, most } = family;
+      const sure = enough === undefined ? [] : [{ kind, count: enough, most }];
+      return [...sure, ...this.#nearMisses(family).map((count) => ({ kind, count, most: count }))];
+    });
+    // a recorded trace is one course of events: another seed would be the same run
+    const otherSeeds = Array.from(
+      { length: this.#traffic?.isGenerated === true ? seeds : 0 },
+      (_, i) => seed + 1 + i,
     );
-    const otherSeeds = Array.from({ length: seeds }, (_, i) => seed + 1 + i);
-    for (let round = 0; round < FINAL_ROUNDS; round++) {
-      this.#tell({ stage: 'full runs', share: round / FINAL_ROUNDS });
+    for (let round = 0; ; round++) {
+      this.#tell({ stage: 'full runs', share: round / (round + candidates.length + 1) });
       const isLate = this.#timeLeft(FULL_RUNS_END) <= 0;
       candidates.sort((a, b) => order(choiceOf(a.kind, a.count), choiceOf(b.kind, b.count)));
       const [first] = passed.sort((a, b) => order(a.trial.choice, b.trial.choice));
@@ -366,6 +407,53 @@ export class PlanSearch {
     return { best, onSeeds: [], others: passed };
   }
 
+  /** Runs that pass the filter, without short ones of deployments that were run whole. */
+  #judgedBest(filter: (tried: Tried) => boolean): Tried[] {
+    const isWhole = ({ trial }: Tried): boolean => (trial.requests ?? 0) >= this.#requests;
+    const whole = this.#tried.filter(isWhole);
+    return this.#tried.filter(
+      (one) =>
+        filter(one) && (isWhole(one) || !whole.some(({ trial }) => isSame(trial.choice, one.trial.choice))),
+    );
+  }
+
+  /** Numbers of instances that missed a target in a short run by little, and had no full run. */
+  #nearMisses({ kind }: Family): number[] {
+    const ofKind = this.#tried.filter(({ trial }) => isOf(kind, trial.choice));
+    const near = ofKind.filter(
+      ({ trial, meets, excess }) => !meets && excess < NEAR_MISS && (trial.requests ?? 0) < this.#requests,
+    );
+    return [...new Set(near.map(({ trial }) => trial.choice.instances))];
+  }
+
+  /**
+   * The best of the other role: of what was tried the cheapest that meets the targets, or what came nearest. Where none
+   * was tried, a short run of as many instances says how they compare.
+   */
+  async #beatenBy(best: DeploymentChoice): Promise<Tried | undefined> {
+    const { roles, maxGpus } = this.#question;
+    const isSplit = best.prefillInstances > 0;
+    if (!roles.includes(isSplit ? 'shared' : 'split')) return undefined;
+    const isOther = ({ trial }: Tried): boolean => trial.choice.prefillInstances > 0 !== isSplit;
+    const instances = Math.max(2, best.instances);
+    if (!this.#tried.some(isOther) && !isSplit && instances * best.tensorParallel <= maxGpus) {
+      const other = { ...best, instances, prefillInstances: instances >> 1 };
+      const least = this.#settling + Math.round((this.#requests - this.#settling) * SHORT_SHARE);
+      await this.#runAll(
+        [other],
+        Math.min(this.#requests, Math.max(this.#settling + SHORT_MIN, least)),
+        FULL_RUNS_END,
+      );
+    }
+    const order = byCost(this.#question);
+    const [first] = this.#judgedBest(isOther).sort(
+      (a, b) =>
+        Number(b.meets) - Number(a.meets) ||
+        (a.meets ? order(a.trial.choice, b.trial.choice) : a.excess - b.excess),
+    );
+    return first;
+  }
+
   /** The same machines with another engine setting, where only that setting bears the spare load. */
   async #sturdier(
     best: Tried,
@@ -375,7 +463,9 @@ export class PlanSearch {
     const same = { best, onSeeds };
     if ((this.#traffic?.perS ?? 0) === 0 || this.#timeLeft(FULL_RUNS_END) <= 0) return same;
     const others = engineVariants.map((engine) => ({ ...trial.choice, ...engine }));
-    const more = [trial.choice, ...others].map((choice) => ({ ...trial, choice, load: SPARE_LOAD }));
+    const more = [trial.choice, ...others].map((choice) =>
+      this.#trials.atLoad({ ...trial, choice }, SPARE_LOAD),
+    );
     const [own, ...loaded] = await this.#trials.run(more, () => this.#timeLeft(FULL_RUNS_END));
     if (own === undefined || own.meets) return same;
     const better = loaded.find((one) => one?.meets === true);
@@ -409,6 +499,11 @@ export class PlanSearch {
     if (tried.includes(undefined)) this.#isWhole = false;
     return tried;
   }
+}
+
+/** Instances that are too few whatever they do: prefill and decode apart need one each. */
+function tooFewOf({ prefillShare }: Kind, least: number): number {
+  return Math.max(least, prefillShare > 0 ? 2 : 1) - 1;
 }
 
 function ended(tried: readonly (Tried | undefined)[]): Tried[] {

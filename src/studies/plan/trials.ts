@@ -11,7 +11,7 @@ import type { LatencyBackend } from '../../sim/latency/latencyNames.ts';
 import { type DeploymentChoice, deploymentFile, modelOfTime } from './choice.ts';
 import type { CheckedQuestion } from './question.ts';
 import { measuredTargets, type TargetMeasured } from './targets.ts';
-import type { TrialResult, TrialTasks } from './trial.ts';
+import type { JudgedTime, TrialResult, TrialTasks } from './trial.ts';
 
 /** A deployment with the settings of its run. */
 export interface PlanTrial {
@@ -29,7 +29,9 @@ export interface Tried {
   readonly trial: PlanTrial;
   readonly result: TrialResult;
   readonly targets: readonly TargetMeasured[];
-  /** Whether every request was served and every target met. */
+  /** Requests a second that were asked for; undefined where the workload says none. */
+  readonly askedPerS: number | undefined;
+  /** Whether every request was served, as many came as were asked for, and every target was met. */
   readonly meets: boolean;
   /** Largest ratio of a figure to its bound: 1 is on the bound, 2 twice as long. */
   readonly excess: number;
@@ -41,6 +43,8 @@ const DEPLOYMENT_NAME = 'deployment.yaml';
 export const FULL_MAX = 6000;
 /** The answer of a run that has none when its time is over. */
 const TIME_IS_OVER = Symbol('time is over');
+/** Share of the asked rate that has to come: fewer are other traffic than was asked for. */
+const RATE_REACHED = 0.9;
 /** A timer of Node holds no longer. */
 const MOST_TIMER_MS = 2 ** 31 - 1;
 /** `excess` of a run that served nothing: worse than every run that did. */
@@ -50,6 +54,8 @@ export class Trials {
   readonly question: CheckedQuestion;
   /** Whether the rate stays the same, so that a growing queue is a failure. */
   isSteady = false;
+  /** The pauses of a conversation in seconds; what comes before they have passed is not judged. 0: all is judged. */
+  pausesS = 0;
   /** Number of simulations that were run. */
   count = 0;
   /** Runs that had not ended when the time was over. */
@@ -61,6 +67,13 @@ export class Trials {
     this.question = question;
     this.#runner = runner;
     this.#onDone = onDone;
+  }
+
+  /** The same trial with more requests a second. Conversations need as much longer runs to come to their rate. */
+  atLoad(trial: PlanTrial, load: number): PlanTrial {
+    const { requests } = trial;
+    if (this.pausesS === 0 || requests === undefined) return { ...trial, load };
+    return { ...trial, load, requests: Math.ceil(requests * load) };
   }
 
   /** The trial as plain data. @throws TKV_CONFIG, TKV_CAPACITY as `simulate` of that deployment would */
@@ -108,7 +121,7 @@ export class Trials {
     const isOver = (): boolean => leftMs() <= 0;
     const run = this.#runner.run(
       'trial',
-      () => ({ plan: this.planOf(trial) }),
+      () => ({ plan: this.planOf(trial), ...this.#judgedOf(trial) }),
       isOver,
       () => Math.min(MOST_TIMER_MS, Math.max(1, leftMs())),
     );
@@ -133,20 +146,50 @@ export class Trials {
     return tried;
   }
 
+  /** The part of a run that is judged: from when as many rounds come as were asked for until no conversation begins any more. */
+  #judgedOf({ requests, load = 1 }: PlanTrial): { readonly judged?: JudgedTime } {
+    const { rate } = this.question.workload;
+    if (this.pausesS === 0 || rate === undefined || requests === undefined) return {};
+    const toS = requests / (rate * load) + missingS(this.pausesS);
+    return { judged: { fromUs: settleS(this.pausesS) * 1e6, toUs: toS * 1e6 } };
+  }
+
   #judged(trial: PlanTrial, result: TrialResult): Tried {
     const targets = measuredTargets(this.question.targets, result.figures);
     const served = result.completed / Math.max(1, result.injected);
     const worst = Math.max(...targets.map(({ ms, boundMs }) => ms / boundMs));
     const grows = this.isSteady && isGrowing(result);
     const isWhole = result.completed === result.injected && result.injected > 0;
+    const { rate } = this.question.workload;
+    const askedPerS = this.pausesS === 0 || rate === undefined ? undefined : rate * (trial.load ?? 1);
+    // a deployment that is late holds up the rounds that follow
+    const held = askedPerS === undefined ? 0 : askedPerS / Math.max(result.arrivalsPerS, 1e-9);
+    const reaches = held * RATE_REACHED <= 1;
     return {
       trial,
       result,
       targets,
-      meets: isWhole && !grows && targets.every(({ meets }) => meets),
-      excess: result.completed === 0 ? NOTHING_SERVED : Math.max(worst, grows ? 1.001 : 0) / served,
+      askedPerS,
+      meets: isWhole && !grows && reaches && targets.every(({ meets }) => meets),
+      excess:
+        result.completed === 0
+          ? NOTHING_SERVED
+          : Math.max(worst, grows ? 1.001 : 0, reaches ? 0 : held) / served,
     };
   }
+}
+
+/** Answers lengthen a conversation by this share of its pauses at most. */
+const ANSWERS_SHARE = 0.05;
+
+/** Seconds until the conversations that began first have ended, so that all rounds come that are asked for. */
+export function settleS(pausesS: number): number {
+  return pausesS * (1 + ANSWERS_SHARE);
+}
+
+/** Seconds of the asked rate that are missing at the beginning: it rises evenly, round by round, while the first pauses pass. */
+export function missingS(pausesS: number): number {
+  return pausesS / 2;
 }
 
 /**

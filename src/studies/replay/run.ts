@@ -25,7 +25,6 @@ import {
   tierNames,
 } from '../../runtime/index.ts';
 import { readLines, readMooncakeTrace } from '../../sim/build/mooncakeTrace.ts';
-import { mooncakeArrivalUs } from '../../sim/workload/importers.ts';
 import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import {
   type DriverName,
@@ -78,7 +77,7 @@ export async function runReplay(
     signal: listener.signal,
   })) {
     listener.signal.throwIfAborted();
-    const arrivalUs = mooncakeArrivalUs(request.timestampMs);
+    const { arrivalUs } = request;
     const beganUs = tiers.nowUs();
     hits.update(`${await session.request(request.hashIds, arrivalUs)}\n`);
     if (told !== undefined) {

@@ -3,7 +3,9 @@ import { expect, it } from 'vitest';
 import { main } from '../../command.ts';
 
 it.each([
-  [['bench'], /missing required argument 'what'/],
+  [['bench', '--quick'], /--quick is about bench links/],
+  [['bench', '--sustained'], /--sustained is about bench links/],
+  [['bench', '--adapter', 'no such adapter'], /adapter/],
   [['bench', 'nonsense'], /'nonsense' is invalid for argument 'what'.*links, manager, remote, all/],
   [
     ['bench', 'manager', '--plot', 'x.svg'],

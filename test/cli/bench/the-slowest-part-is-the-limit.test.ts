@@ -4,6 +4,7 @@ import {
   limitOf,
   linkOf,
   nameOf,
+  partsOf,
   type Route,
   routes,
   type Stage,
@@ -20,6 +21,10 @@ const gbps: Readonly<Record<Stage, number>> = {
   digest: 5,
   read: 2,
   write: 1,
+  'memcpy in by 2': 15,
+  'memcpy in by all': 20,
+  'memcpy out by 2': 5.5,
+  'memcpy out by all': 5,
 };
 const limit = (ways: Route['ways'], verified: boolean, readback: boolean): [number, string] =>
   limitOf({ ways, verified }, readback, (stage) => gbps[stage]);
@@ -28,14 +33,24 @@ describe('the limit of a link', () => {
   it('is its slowest stage where each part does one thing', () => {
     expect(limit([[DDR, HBM]], false, true)).toEqual([6, 'copy in']);
     expect(limit([[HBM, DDR]], false, true)).toEqual([7, 'memcpy out']);
+    const slowDevice = (stage: Stage): number =>
+      ({ ...gbps, 'memcpy out by all': 7.5, 'memcpy out': 3 })[stage];
+    expect(limitOf({ ways: [[HBM, DDR]], verified: false }, true, slowDevice)).toEqual([
+      7.5,
+      'memcpy out by all',
+    ]);
     expect(limit([[HBM, NVME]], false, true)).toEqual([1, 'write']);
     expect(limit([[NVME, DDR]], true, true)).toEqual([2, 'read']);
   });
 
-  it('is the sum of times where a part does several things to a byte', () => {
+  it('is the sum of times where a part does several things to a byte, and no work of one thread', () => {
     const [sum, stage] = limit([[DDR, HBM]], true, true);
-    expect(stage).toBe('memcpy in + digest of staging');
-    expect(sum).toBeCloseTo(1 / (1 / 9 + 1 / 4), 10);
+    expect(stage).toBe('copy in + copy out');
+    expect(sum).toBeCloseTo(1 / (1 / 6 + 1 / 8), 10);
+    const route = { ways: [[DDR, HBM]], verified: true } as const;
+    const thread = partsOf(route, true, (one) => gbps[one]).find(({ part }) => part === 'thread');
+    expect(thread?.stages).toBe('memcpy in + digest of staging');
+    expect(thread?.gbps).toBeCloseTo(1 / (1 / 9 + 1 / 4), 10);
   });
 
   it('leaves the check out where a kernel of the device makes it', () => {
@@ -73,7 +88,11 @@ describe('a row', () => {
     const row = rowFor('ddrToHbm', false);
     expect(row).toMatchObject({ gbps: 3, limitGbps: 6, limitStage: 'copy in', ratio: 0.5, singleGbps: 0.5 });
     expect(row.aloneUs).toBeCloseTo(200, 6);
-    expect(row.stagesGbps).toEqual({ 'copy in': 6, 'memcpy in': 9 });
+    expect(row.stagesGbps).toEqual({
+      ...{ 'copy in': 6, 'memcpy in': 9, 'memcpy in by 2': 15, 'memcpy in by all': 20 },
+    });
+    expect(row).toMatchObject({ busGbps: 6, ofBus: 0.5, memoryGbps: 20, threadGbps: 9 });
+    expect(row.diskGbps).toBeUndefined();
     expect(row).toMatchObject({ link: 'ddrToHbm', unitBytes: 65_536, pattern: 'scattered', verified: false });
   });
 
@@ -86,7 +105,9 @@ describe('a row', () => {
       if (route.ways.length === 1) slow.set(nameOf('single', route), 4).set(nameOf('alone', route), 1);
       const row = rowOf(route, slow, true, facts);
       expect(row.limitGbps).toBe(route.ways.length === 1 ? 4 : 3);
-      expect(row.ratio).toBeLessThanOrEqual(1);
+      for (const share of [row.ratio, row.ofBus, row.ofDisk, row.ofThread]) {
+        if (share !== undefined) expect(share).toBeLessThanOrEqual(1);
+      }
     }
   });
 

@@ -6,6 +6,8 @@
 import fs from 'node:fs';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { type Observation, type ObserveOptions, observe } from '../../../src/serve/observe.ts';
@@ -151,4 +153,94 @@ it('an answer that ended for a reason that is not known says so in its line', as
   const { lines } = await run(url);
   expect(lines.map(({ outcome }) => outcome)).toEqual(['completed', 'completed', 'completed']);
   expect(lines.flatMap(({ unknown_end }) => unknown_end ?? [])).toEqual(['moderated']);
+});
+
+/** Answers of a server that writes its events in a way of its own. */
+async function writing(
+  write: (response: http.ServerResponse, tokens: number) => Promise<void> | void,
+): Promise<string> {
+  const serving = http.createServer(async (request, response) => {
+    if (request.url === '/v1/models') return response.end(JSON.stringify({ data: [{ id: 'm' }] }));
+    let body = '';
+    for await (const chunk of request) body += String(chunk);
+    await write(response, (JSON.parse(body) as Asked).max_tokens);
+    return undefined;
+  });
+  await new Promise<void>((resolve) => serving.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void serving.close());
+  return `http://127.0.0.1:${(serving.address() as AddressInfo).port}`;
+}
+
+const event = (text: string, more: object = {}): string =>
+  `data: ${JSON.stringify({ choices: [{ index: 0, text, finish_reason: null }], ...more })}\n\n`;
+const counted = (tokens: number): string =>
+  `data: ${JSON.stringify({ choices: [], usage: { prompt_tokens: 9, completion_tokens: tokens } })}\n\n`;
+
+it('tokens that the server does not count are counted by the tokenizer, or said to be unknown and left out of a fit', async () => {
+  const url = await writing((response) => {
+    // two events of several tokens each, one cut within a letter of two bytes
+    const bytes = Buffer.from(`${event('to be or')}${event(' not to bé')}data: [DONE]\n\n`);
+    const cut = bytes.indexOf(Buffer.from('é')) + 1;
+    response.write(bytes.subarray(0, cut));
+    response.end(bytes.subarray(cut));
+  });
+  const unknown = await run(url);
+  expect(unknown.uncounted).toBe(3);
+  expect(unknown.lines.map(({ output_tokens, outcome }) => [output_tokens, outcome])).toEqual(
+    Array.from({ length: 3 }, () => [-1, 'completed']),
+  );
+  const known = await server();
+  const [whole] = (await run(known.url)).lines;
+  const text = [...unknown.lines, whole].map((line) => JSON.stringify(line)).join('\n');
+  const read = readMeasuredRun(text, 'run');
+  expect(read.requests).toHaveLength(1);
+  expect(read.taken.notes).toEqual(['3 requests whose tokens were not counted left out']);
+
+  const folder = fs.mkdtempSync(join(tmpdir(), 'tierkv-observe-'));
+  onTestFinished(() => fs.rmSync(folder, { recursive: true }));
+  const tokenizer = join(folder, 'tokenizer.json');
+  const words = ['[UNK]', 'to', 'be', 'or', 'not', 'bé'];
+  const model = {
+    type: 'WordLevel',
+    vocab: Object.fromEntries(words.map((word, i) => [word, i])),
+    unk_token: '[UNK]',
+  };
+  fs.writeFileSync(
+    tokenizer,
+    JSON.stringify({ version: '1.0', added_tokens: [], pre_tokenizer: { type: 'WhitespaceSplit' }, model }),
+  );
+  const { lines, uncounted } = await run(url, { tokenizer });
+  expect(uncounted).toBe(0);
+  expect(lines.map(({ output_tokens }) => output_tokens)).toEqual([6, 6, 6]);
+});
+
+it('an event without text does not count as a token, nor as the first one', async () => {
+  let emptyMs = 0;
+  const url = await writing(async (response, tokens) => {
+    response.write(event(''));
+    const beganMs = performance.now();
+    await pause(60);
+    emptyMs = performance.now() - beganMs;
+    for (let i = 0; i < tokens; i++) response.write(event('x'));
+    response.end(`${counted(tokens)}data: [DONE]\n\n`);
+  });
+  const { lines } = await run(url);
+  for (const { ttft_us, outcome } of lines) {
+    expect(outcome).toBe('completed');
+    expect(ttft_us).toBeGreaterThan(0);
+  }
+  expect(1000 * emptyMs).toBeLessThanOrEqual(Math.max(...lines.map(({ ttft_us }) => ttft_us)));
+});
+
+it('an error of null does not fail an answer, and a last line needs no end', async () => {
+  const url = await writing((response, tokens) => {
+    for (let i = 0; i < tokens; i++) response.write(event('x', { error: null }));
+    response.end(`${counted(tokens)}data: [DONE]`);
+  });
+  const { lines } = await run(url);
+  expect(lines.map(({ outcome, output_tokens, error }) => [outcome, output_tokens, error])).toEqual([
+    ['completed', 3, ''],
+    ['completed', 4, ''],
+    ['completed', 5, ''],
+  ]);
 });

@@ -94,7 +94,7 @@ describe('a run that served nothing', () => {
     expect(first).toMatch(/0\/10 │ +0\.00 │ +- │ +- │ +- │ +- │/);
     expect(second).toMatch(/10\/10 .* ms │/);
     const nameOf = ({ values }: Pick<PointResult, 'values'>): string => values['admission-policy'];
-    const grid = { targets: undefined, best: undefined, meets: () => true, nameOf, command: '' };
+    const grid = { targets: undefined, byDemand: [], meets: () => true, nameOf, command: '' };
     const report = sweepReport({ ...grid, results });
     expect(report.answer).toMatch(/^always-admit has the shortest first token/);
     expect(sweepReport({ ...grid, results: [nothing] }).answer).toBe('No point serves a request.');

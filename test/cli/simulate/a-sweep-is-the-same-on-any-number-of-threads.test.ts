@@ -4,8 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { cheapest } from '../../../src/cli/sweep/report.ts';
-import { hasRun, planPoint, runPoint } from '../../../src/sim/build/point.ts';
+import { cheapest, cheapestByDemand, cheapestText } from '../../../src/cli/sweep/report.ts';
+import { hasRun, type PointResult, planPoint, runPoint } from '../../../src/sim/build/point.ts';
+import { demandOf } from '../../../src/sim/build/sweep.ts';
 import { pointsOf, runPoints } from './sweptPoints.ts';
 
 const args = '--model qwen3-14b --workload chatbot --num-requests 60'.split(' ');
@@ -42,6 +43,44 @@ describe('a sweep', () => {
     expect(cheapest(results, { e2eMs: Infinity })?.gpus).toBe(1);
     expect(cheapest([slow, results[2]], { e2eMs: slow.e2eP99Ms - 1 })).toBe(results[2]);
     expect(cheapest(results, { ttftMs: 1 })).toBeUndefined();
+  });
+
+  it('compares points of one demand alone', () => {
+    const point = (values: Record<string, string>, gpus: number, e2eP99Ms: number): PointResult => ({
+      ...runPoint(planPoint(points[0])),
+      values,
+      gpus,
+      e2eP99Ms,
+    });
+    const grid = [
+      point({ rate: '1', 'num-instances': '1' }, 1, 50),
+      point({ rate: '1', 'num-instances': '2' }, 2, 40),
+      point({ rate: '9', 'num-instances': '1' }, 1, 900),
+      point({ rate: '9', 'num-instances': '2' }, 2, 90),
+      point({ rate: '99', 'num-instances': '2' }, 2, 900),
+    ];
+    const found = cheapestByDemand(grid, { e2eMs: 100 });
+    expect(found).toEqual([
+      { demand: { rate: '1' }, best: grid[0] },
+      { demand: { rate: '9' }, best: grid[3] },
+      { demand: { rate: '99' }, best: undefined },
+    ]);
+    expect(cheapestText(found)).toBe(
+      'at --rate 1 cheapest: --rate 1 --num-instances 1\nat --rate 9 cheapest: --rate 9 --num-instances 2\n' +
+        'at --rate 99 no point meets the targets\n',
+    );
+    expect(
+      demandOf({ model: 'a', seed: '1', 'num-requests': '5', 'think-time-ms': '1', ddr: '0', tp: '2' }),
+    ).toEqual({
+      ...{ model: 'a', seed: '1', 'num-requests': '5', 'think-time-ms': '1' },
+    });
+    const fields = {
+      'workload.rate': '1',
+      'models[0].name': 'a',
+      'models[0].tp': '2',
+      'pools[0].replicas': '3',
+    };
+    expect(demandOf(fields)).toEqual({ 'workload.rate': '1', 'models[0].name': 'a' });
   });
 
   it('a mistake in one point names the point', async () => {

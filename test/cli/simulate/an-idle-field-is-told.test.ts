@@ -70,6 +70,8 @@ const rows: readonly (readonly [base: string, place: string, value: unknown])[] 
   [bare, 'pools.0.autoscaling', { policy: { policy: 'hpa' } }],
   [bare, 'pools.0.engine.gpu_memory_utilization', 0.5],
   [bare, 'pools.0.engine.kv_offload_threshold', 0.3],
+  [bare, 'pools.0.engine.ddr_gbps', 0.5],
+  [bare, 'pools.0.engine.nvme_class', 'sata_ssd'],
   [bare, 'pools.0.engine.kv_load', 'always'],
   [bare, 'pools.0.engine.kv_transfer_bandwidth', 0.5],
   [bare, 'pools.0.engine.kv_transfer_base_latency', 9000],

@@ -8,8 +8,11 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TierKVError } from '../../../src/runtime/index.ts';
+import { openSimulation } from '../../../src/sim/build/workloadSettings.ts';
 import { accepted, outputRows, refused } from '../../../src/sim/description/knobs/beside.ts';
 import { flagOf, knobs, negationOf, paths } from '../../../src/sim/description/knobs.ts';
+import { askedBy, readWords } from '../../../src/sim/description/readers.ts';
+import { requestsOf } from '../../../src/sim/workload/request.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -39,6 +42,10 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--hbm': ['200'],
   '--ddr': ['1GiB'],
   '--nvme': ['0.5GB'],
+  '--ddr-class': ['s3'],
+  '--ddr-gbps': ['0.001'],
+  '--nvme-class': ['sata_ssd'],
+  '--nvme-gbps': ['0.001'],
   '--block-tokens': ['1024'],
   '--kv-cache-dtype': ['fp8'],
   '--quantization': ['fp8'],
@@ -117,6 +124,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--concurrency': ['2'],
   '--think-time-ms': ['500'],
   '--prefix-tokens': ['64'],
+  '--length-range': ['0.8'],
   '--prompt-tokens': ['300'],
   '--prompt-tokens-stdev': ['100'],
   '--prompt-tokens-min': ['200'],
@@ -275,6 +283,37 @@ describe('beside what it needs', () => {
   });
 });
 
+it('nominal lengths with a range are drawn evenly below the nominal ones', async () => {
+  const even = ['--prompt-tokens', '1000', '--output-tokens', '200', '--length-range', '0.8'];
+  const words = [
+    '--model',
+    'qwen3-14b',
+    '--workload',
+    'distribution',
+    '--rate',
+    '5',
+    '--num-requests',
+    '600',
+    ...even,
+  ];
+  const { workload } = openSimulation(askedBy(readWords(words)).deployment);
+  const rows = [...requestsOf(workload.stream)];
+  for (const [name, most] of [
+    ['inputTokens', 1000],
+    ['outputTokens', 200],
+  ] as const) {
+    const lengths = rows.map((row) => row[name]);
+    expect(Math.min(...lengths)).toBeGreaterThanOrEqual(0.8 * most);
+    expect(Math.max(...lengths)).toBeLessThanOrEqual(most);
+    // an even draw has its mean in the middle, and a tenth of it in the lowest tenth
+    expect(lengths.reduce((sum, one) => sum + one, 0) / lengths.length / most).toBeCloseTo(0.9, 1);
+    expect(lengths.filter((one) => one < 0.82 * most).length / lengths.length).toBeCloseTo(0.1, 1);
+  }
+  await expect(printed(...base, ...even, '--prompt-tokens-stdev', '9')).rejects.toThrow(
+    /--prompt-tokens-stdev excludes --length-range/,
+  );
+});
+
 it('short answers first: requests that wait are served sooner on the mean than by their prompts', async () => {
   const mean = async (scheduler: string): Promise<number> => {
     const file = at(`${scheduler}.json`);
@@ -292,6 +331,20 @@ it('short answers first: requests that wait are served sooner on the mean than b
     return JSON.parse(fs.readFileSync(file, 'utf8')).e2e_mean_ms;
   };
   expect(await mean('sjf-output')).toBeLessThan(0.9 * (await mean('sjf')));
+});
+
+it('blocks of host memory go down to a disk by the policy that was asked for', async () => {
+  const onDisk = async (...policy: string[]): Promise<number> => {
+    const file = at('disk.json');
+    // GPU memory is small and host memory is not: nothing goes further for want of room
+    const tiers = ['--hbm', '400', '--ddr', '8000', '--nvme', '8000', '--kv-load', 'always'];
+    await printed(...base, ...tiers, ...policy, '--json', file);
+    const { tiers: found } = JSON.parse(fs.readFileSync(file, 'utf8')).result.transfers;
+    return found.find(({ tier }: { tier: string }) => tier === 'nvme').writtenBytes;
+  };
+  expect(await onDisk('--kv-offload', 'lazy')).toBe(0);
+  expect(await onDisk('--kv-offload', 'threshold', '--kv-offload-threshold', '1')).toBe(0);
+  expect(await onDisk('--kv-offload', 'eager')).toBeGreaterThan(0);
 });
 
 it('blocks go down by the policy that was asked for', async () => {

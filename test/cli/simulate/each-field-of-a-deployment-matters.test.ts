@@ -193,6 +193,10 @@ const rows: readonly Row[] = [
   row('plain', 'pools[0].engine.scheduler=sjf', ...pressed),
   row('plain', 'pools[0].engine.preemption_mode=restart', ...small),
   row('plain', 'pools[0].engine.eviction=fifo', ...small),
+  row('plain', 'pools[0].engine.ddr_gbps=0.5', ...pressed),
+  row('plain', 'pools[0].engine.ddr_class=s3', ...pressed),
+  row('plain', 'pools[0].engine.nvme_gbps=0.5', 'pools[0].engine.nvme=300', ...small),
+  row('plain', 'pools[0].engine.nvme_class=s3', 'pools[0].engine.nvme=300', ...small),
   row('plain', 'pools[0].engine.kv_offload=eager', ...pressed),
   row('plain', 'pools[0].engine.kv_offload_threshold=0.3', ...pressed),
   row(

@@ -25,7 +25,7 @@ describe('a file that cannot be read to its end is an error', () => {
     const bytes = compress(text);
     bytes[bytes.length >> 1] ^= 0x55;
     const error = await inputErrorOf(readAll(traceFile(`flip.jsonl.${suffix}`, bytes)));
-    expect(error.message).toMatch(/damaged compressed data|is not JSON/);
+    expect(error.message).toMatch(/damaged compressed data|is not valid JSON/);
   });
 
   it.each(codecs)('plain text named .%s', async (suffix) => {

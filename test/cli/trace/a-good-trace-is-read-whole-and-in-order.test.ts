@@ -51,7 +51,7 @@ describe('a good trace', () => {
   it('a limit stops after that many requests and reads no further', async () => {
     const path = traceFile('long.jsonl', `${mooncakeLines(3)}not JSON\n`);
     expect(await readAll(path, { limit: 3 })).toHaveLength(3);
-    await expect(readAll(path, { limit: 4 })).rejects.toThrow(/:4: is not JSON/);
+    await expect(readAll(path, { limit: 4 })).rejects.toThrow(/:4: is not valid JSON/);
   });
 
   it('a limit counts requests, not lines left out', async () => {

@@ -1,9 +1,16 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { TierKVError } from '../../../src/runtime/errors.ts';
-import { parseMooncakeLine } from '../../../src/sim/build/mooncakeTrace.ts';
+import { type MooncakeRow, MooncakeRows } from '../../../src/sim/workload/importers.ts';
+import { maxRequestTokens } from '../../../src/sim/workload/request.ts';
+import { TraceLine } from '../../../src/sim/workload/traceLines.ts';
 
 const place = { path: 'trace.jsonl', line: 17 };
+/** What the one reader of such lines makes of a line that is the first of its trace. */
+function read(text: string, blockTokens: number): MooncakeRow {
+  const at = new TraceLine(place.path, place.line);
+  return new MooncakeRows(blockTokens).read(at.json(text), at) ?? expect.fail('it is left out');
+}
 const fields = ['timestamp', 'input_length', 'output_length', 'hash_ids'] as const;
 
 interface Line {
@@ -15,16 +22,16 @@ interface Line {
 
 const lines: fc.Arbitrary<{ record: Line; blockTokens: number }> = fc
   .record({
-    timestamp: fc.maxSafeNat(),
-    output_length: fc.nat(),
+    timestamp: fc.nat({ max: 1e12 }),
+    output_length: fc.nat({ max: maxRequestTokens }),
     blockTokens: fc.integer({ min: 1, max: 1024 }),
-    hash_ids: fc.array(fc.maxSafeNat(), { maxLength: 40 }),
+    hash_ids: fc.uniqueArray(fc.nat({ max: 2 ** 31 - 1 }), { minLength: 1, maxLength: 40 }),
     partial: fc.nat(1023),
   })
   .map(({ blockTokens, hash_ids, partial, ...rest }) => ({
     record: {
       ...rest,
-      input_length: Math.max(0, hash_ids.length * blockTokens - (partial % blockTokens)),
+      input_length: Math.max(1, hash_ids.length * blockTokens - (partial % blockTokens)),
       hash_ids,
     },
     blockTokens,
@@ -32,7 +39,7 @@ const lines: fc.Arbitrary<{ record: Line; blockTokens: number }> = fc
 
 function errorOf(text: string, blockTokens: number): TierKVError {
   try {
-    const request = parseMooncakeLine(text, place, blockTokens);
+    const request = read(text, blockTokens);
     throw new Error(`passed as ${JSON.stringify(request)}`);
   } catch (error) {
     if (error instanceof TierKVError) return error;
@@ -43,11 +50,11 @@ function errorOf(text: string, blockTokens: number): TierKVError {
 it('a good line keeps every value exactly', () => {
   fc.assert(
     fc.property(lines, ({ record, blockTokens }) => {
-      const request = parseMooncakeLine(JSON.stringify(record), place, blockTokens);
-      expect(request.timestampMs).toBe(record.timestamp);
+      const request = read(JSON.stringify(record), blockTokens);
+      expect(request.arrivalUs).toBe(Math.round(record.timestamp * 1000));
       expect(request.inputTokens).toBe(record.input_length);
       expect(request.outputTokens).toBe(record.output_length);
-      expect([...request.hashIds]).toEqual(record.hash_ids);
+      expect([...request.ids]).toEqual(record.hash_ids);
     }),
   );
 });
@@ -80,8 +87,8 @@ it('a fraction is named where it counts something, and a time of a part of a mil
     fc.property(lines, fc.constantFrom(...counts), fraction, ({ record, blockTokens }, field, value) => {
       const error = errorOf(JSON.stringify({ ...record, [field]: value }), blockTokens);
       expect(error).toMatchObject({ code: 'TKV_INPUT', field, ...place });
-      const request = parseMooncakeLine(JSON.stringify({ ...record, timestamp: value }), place, blockTokens);
-      expect(request.timestampMs).toBe(value);
+      const request = read(JSON.stringify({ ...record, timestamp: value }), blockTokens);
+      expect(request.arrivalUs).toBe(Math.round(value * 1000));
     }),
   );
 });
@@ -110,14 +117,14 @@ it('a line with characters lost, doubled or replaced is an error of one line, or
       const cut = at % text.length;
       const changed = text.slice(0, cut) + insert + text.slice(cut + remove);
       try {
-        const request = parseMooncakeLine(changed, place, blockTokens);
+        const request = read(changed, blockTokens);
         const meant = JSON.parse(changed) as Line;
-        expect([request.timestampMs, request.inputTokens, request.outputTokens]).toEqual([
-          meant.timestamp + 0,
+        expect([request.arrivalUs, request.inputTokens, request.outputTokens]).toEqual([
+          Math.round((meant.timestamp + 0) * 1000),
           meant.input_length + 0,
           meant.output_length + 0,
         ]);
-        expect([...request.hashIds]).toEqual(meant.hash_ids.map((id) => id + 0));
+        expect(request.ids.map((id) => id + 0)).toEqual(meant.hash_ids.map((id) => id + 0));
       } catch (error) {
         if (!(error instanceof TierKVError)) throw error;
         expect(error).toMatchObject({ code: 'TKV_INPUT', ...place });

@@ -230,6 +230,23 @@ describe('requests', () => {
     expect(await moves(gateway, () => ask(gateway, 'p'))).toEqual(has('prefills_failed_total'));
   });
 
+  it('whose prompt is missed, by the reason', async () => {
+    await using a = await TestBackend.open((_, response) => {
+      const usage = {
+        prompt_tokens: 2000,
+        completion_tokens: 1,
+        prompt_tokens_details: { cached_tokens: 0 },
+      };
+      response.end(JSON.stringify({ choices: [{ index: 0, text: 'a', finish_reason: 'stop' }], usage }));
+    });
+    await using gateway = await gatewayOf([a], { diagnostics: true });
+    const prompt = Array.from({ length: 300 }, (_, i) => `line ${i} of a prompt\n`).join('');
+    expect(await moves(gateway, () => ask(gateway, prompt))).toEqual(has('cache_misses_total'));
+    const again = await moves(gateway, () => ask(gateway, `${prompt}and more`));
+    expect(again).toEqual(has('cache_misses_total', 'cache_lost_tokens_total'));
+    expect([...gateway.measures.misses.keys()]).toEqual(['never_seen', 'evicted']);
+  });
+
   it('that are under way, and whose client leaves', async () => {
     await using a = await TestBackend.open(() => {});
     await using gateway = await gatewayOf([a]);

@@ -259,7 +259,7 @@ export const memoryKnobs = {
   'tiers.offload': {
     flags: '--kv-offload <policy>',
     about:
-      'when cached blocks are offloaded: lazy (on eviction), threshold (above a share of GPU memory) or eager (copied once no request holds them)',
+      'when cached blocks go down to the next tier, of each tier above one: lazy (on eviction), threshold (above a share of it) or eager (copied once no request holds them)',
     kind: 'name',
     names: ['lazy', 'threshold', 'eager'],
     in: 'engine',

@@ -56,6 +56,15 @@ export const workloadKnobs = {
     in: 'workload',
     shapesPreset: true,
   },
+  'workload.lengthRange': {
+    flags: '--length-range <share>',
+    about: 'draw lengths evenly from this share of --prompt-tokens and --output-tokens up to them, as 0.8',
+    kind: 'number',
+    min: 0.001,
+    max: 1,
+    in: 'workload',
+    shapesPreset: true,
+  },
   'workload.prompt.mean': {
     flags: '--prompt-tokens <n>',
     about: 'mean prompt length',

@@ -149,6 +149,7 @@ const lineFormats: Readonly<Record<string, LineFormat>> = {
       // such an answer comes whole, so the time of its first token is not known
       if (row.streaming === false) return 'requests that did not stream left out';
       if (Number(row.ttft_us) < 0) return withoutTokens;
+      if (row.output_tokens === -1) return 'requests whose tokens were not counted left out';
       const arrivalUs = at.integer(row, 'arrival_us', 0);
       const counted = at.number(row, 'counted_prompt_tokens', -1, -1);
       const promptTokens = counted > 0 ? counted : at.tokens(row, 'prompt_tokens');

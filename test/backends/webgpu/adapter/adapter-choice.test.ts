@@ -177,7 +177,7 @@ describe('the software device from npm', () => {
 
   it('is asked for by its npm command where it is missing', async ({ skip }) => {
     const elsewhere = path.join(scratch, 'elsewhere');
-    for (const part of ['src/runtime', 'src/backends', 'shaders', 'package.json']) {
+    for (const part of ['src/runtime', 'src/backends', 'src/packageFiles.ts', 'shaders', 'package.json']) {
       fs.cpSync(path.join(root, part), path.join(elsewhere, part), { recursive: true });
     }
     fs.mkdirSync(path.join(elsewhere, 'node_modules'));

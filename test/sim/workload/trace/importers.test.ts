@@ -83,7 +83,7 @@ describe('Mooncake', () => {
     [
       'ids that are not integers',
       '{"timestamp": 9, "input_length": 1, "output_length": 1, "hash_ids": ["x"]}',
-      /^m:3: hash_ids is not a list of block ids/,
+      /^m:3: hash_ids\[0\] is "x"/,
     ],
   ];
   it.each(bad)('refuses %s', (_name, line, message) => {
