@@ -60,7 +60,7 @@ interface PoolWorkOptions {
   /** How every box moves. Undefined: chosen by the length and number of its runs. */
   readonly boxPath: BoxPath | undefined;
   /** Threads that copy to and from mapped buffers. Undefined: as many as a measurement finds worthwhile. */
-  readonly copyThreads: number | undefined;
+  readonly copyThreads: number | 'measured' | undefined;
 }
 
 type End = (result: StoreResult) => void;

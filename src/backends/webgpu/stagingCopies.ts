@@ -66,13 +66,13 @@ export class StagingCopies {
 
   /**
    * Decides who copies; until then it is the main thread.
-   * @param asked threads that the embedder wants, whatever a measurement would say; 0 for none
+   * @param asked threads that the embedder wants, or that a measurement decides
    */
-  async choose(bufferBytes: number, asked: number | undefined, mapped: WithMapped): Promise<void> {
+  async choose(bufferBytes: number, asked: number | 'measured' = 0, mapped: WithMapped): Promise<void> {
     const most = Math.min(THREADS_MAX, copyThreadsMost());
     const name = `${this.#live.adapter.name} ${bufferBytes}`;
     let plan = byMain;
-    if (asked !== undefined) plan = { threads: asked, fromBytes: { in: 1, out: 1 } };
+    if (asked !== 'measured') plan = { threads: asked, fromBytes: { in: 1, out: 1 } };
     else if (bufferBytes >= LEAST_BUFFER_BYTES && most >= 2) {
       plan = known.get(name) ?? (await measured(most, mapped));
       known.set(name, plan);

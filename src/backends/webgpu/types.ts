@@ -92,10 +92,11 @@ export interface HbmStoreOptions {
    */
   readonly boxPath?: BoxPath;
   /**
-   * Threads that copy between host memory and mapped buffers; 0 for none. Default: what a measurement at open finds
-   * clearly faster than one thread, at most the machine's cores less one, and none for buffers below 8 MiB.
+   * Threads that copy between host memory and mapped buffers. `measured` takes what a measurement at open finds clearly faster
+   * than one thread: at most the machine's cores less one, and none for buffers below 8 MiB. Default 0, none, until a driver's
+   * own loss of a device during a copy was tried on a GPU.
    */
-  readonly copyThreads?: number;
+  readonly copyThreads?: number | 'measured';
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }
@@ -107,7 +108,12 @@ export const hbmStoreOptionsTable: OptionTable<HbmStoreOptions> = optionTable(
     stagingBuffers: is.optional(is.passed()),
     verifyWrites: is.optional(is.passed()),
     boxPath: is.optional(is.passed()),
-    copyThreads: is.optional(is.integer(0, 64)),
+    copyThreads: is.optional(
+      is.that(
+        'an integer from 0 to 64 or "measured"',
+        (value) => value === 'measured' || is.holds(is.integer(0, 64), value),
+      ),
+    ),
     label: is.optional(is.passed()),
   } satisfies Kinds<HbmStoreOptions>,
   'TKV_CONFIG',

@@ -232,8 +232,12 @@ async function rowsOf(
   // apart: every second one, in random order
   const slots = pattern === 'contiguous' ? indices : shuffled(indices, units).map((i) => 2 * i);
   const shape = poolShape(2 * units, unitBytes, [unitBytes]);
-  await using hbm = await HbmStore.open(live, shape, { label: 'bench' });
-  await using unverified = await HbmStore.open(live, shape, { label: 'unverified', verifyWrites: false });
+  await using hbm = await HbmStore.open(live, shape, { label: 'bench', copyThreads: 'measured' });
+  await using unverified = await HbmStore.open(live, shape, {
+    label: 'unverified',
+    verifyWrites: false,
+    copyThreads: 'measured',
+  });
   await using ddr = await MemoryStore.open(shape);
   await using nvme = await FileStore.open(dir, shape);
   using staging = await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes));
