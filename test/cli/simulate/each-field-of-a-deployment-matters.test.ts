@@ -274,6 +274,7 @@ const rows: readonly Row[] = [
   row('plain', 'workload.rate=3'),
   row('plain', 'workload.num_requests=50'),
   row('plain', 'workload.prefix_tokens=100'),
+  row('plain', 'workload.length_range=0.8'),
   row('plain', 'slo.ttft.default=1ms'),
   row('plain', 'slo.itl.default=1ms'),
   row('plain', 'slo.e2e.default=1ms'),

@@ -101,7 +101,7 @@ it('errors of the gateway have the shape of the API that was asked, each with it
   for (const [answer, status, type, code] of cases) {
     const response = await answer;
     const body = (await response.json()) as Body;
-    if (code === 'not_found') continue; // fetch has resolved the path: it is none of this API
+    if (code === 'not_found') continue; // fetch has resolved the path: it does not belong to this API
     expect([response.status, body]).toEqual([
       status,
       { type: 'error', error: { type, code, message: expect.any(String) } },
@@ -174,7 +174,7 @@ describe('an answer', () => {
   it.each<[string, Handler, number, boolean]>([
     ['that stops in the middle is cut', events(...begun), 2, true],
     ['that ends in an error is passed on, and is a failure', events(...begun, error('api_error')), 2, false],
-    ["that is another API's is none", (_, response) => void response.end('{"ok":true}'), 0, false],
+    ["that is another API's does not count", (_, response) => void response.end('{"ok":true}'), 0, false],
   ])('%s', async (_what, handler, tokens, isCut) => {
     const { line, got, gateway } = await outcome(handler, { ...asked, stream: true });
     expect(line).toMatchObject({ outcome: 'broken', output_tokens: tokens });
