@@ -1,6 +1,6 @@
 /**
  * The browser door as bundlers make it part of a page: nothing of Node, of the simulator or of the command line in it, and
- * at most 164 kB compressed. The door is built as `npm run build` builds it; esbuild and rolldown then bundle a page over it.
+ * at most 166 kB compressed. The door is built as `npm run build` builds it; esbuild and rolldown then bundle a page over it.
  */
 
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ import { sha256 } from '../../src/backends/file/sha256.ts';
 import { buildForBrowsers } from '../../tools/browserBuild.ts';
 import { buildPages, installedPrograms } from '../../tools/browserPages.ts';
 
-const COMPRESSED_BYTES_MOST = 164_000;
+const COMPRESSED_BYTES_MOST = 166_000;
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-browser-door-'));
 afterAll(() => rmSync(dir, { recursive: true }));
 const main = join(dir, 'main.mjs');
