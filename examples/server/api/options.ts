@@ -360,6 +360,8 @@ export function asOptionError(error: unknown): unknown {
   if (option === undefined) return error;
   let message = error.message;
   for (const [field, name] of Object.entries(optionOf)) {
+    // names that are words too, such as model, are meant only in an error of their own
+    if (/^[a-z]+$/.test(field) && field !== error.field) continue;
     message = message.replaceAll(
       new RegExp(`(?<![\\w./-])${field.replace('.', '\\.')}(?![\\w/.]\\w)\\b`, 'g'),
       name,

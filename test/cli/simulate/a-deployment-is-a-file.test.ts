@@ -368,7 +368,10 @@ describe('a mistake is one line with file, line and key', () => {
     [replaced('rate: 10', 'rate: -4'), /:14: workload.rate is -4\. Set it to requests per second above 0/],
     [replaced('rate: 10', 'rate: .inf'), /:14: workload.rate is Infinity, not a number/],
     [replaced('num_requests: 150', 'num_requests: 1.5'), /:14: workload.num_requests is 1\.5\. Set it to/],
-    [`${base}handoff: {granularity: blok}\n`, /handoff.granularity is "blok". Did you mean "block"/],
+    [
+      `${base}handoff: {granularity: blok}\n`,
+      /handoff.granularity is "blok", which does not exist. Did you mean 'block'/,
+    ],
     [`${base}handoff: {pipelined: true}\n`, /handoff.pipelined has nothing to send .*chunk, block or stream/],
     [`${base}handoff: {pipelined: 1}\n`, /handoff.pipelined is 1. Write true or false/],
     [replaced('ttft: {', 'tftf: {'), /slo.tftf is not a key here. Did you mean "ttft"/],
