@@ -186,7 +186,7 @@ class Soak {
 
   async #restart(wait: 'spin' | 'sleep'): Promise<void> {
     if (this.#random.chance(0.5)) {
-      await this.#lives.kv.save();
+      await this.#lives.kv.save({ whenFull: 'replace' });
       this.#report.saves++;
     }
     await this.#lives.close();
