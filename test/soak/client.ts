@@ -118,7 +118,8 @@ export class Client {
       const wrong = this.#spoiled > 0 && this.#random.chance(this.#spoiled);
       return { ...placeOf(block), seedLo, seedHi: wrong ? ~seedHi : seedHi };
     });
-    if (items.length > 0) this.#filled = this.#kv.stores.hbm.fillPattern(items);
+    // an earlier fill may end after a later one
+    if (items.length > 0) this.#filled = Promise.all([this.#filled, this.#kv.stores.hbm.fillPattern(items)]);
   }
 
   /** @returns false when the device was lost meanwhile */
