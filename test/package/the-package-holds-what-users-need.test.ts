@@ -65,8 +65,13 @@ describe('the exports map', () => {
       });
       // a bundler takes the first condition that holds
       if (page !== undefined) expect(Object.keys(doors[door])[0]).toBe('browser');
-      for (const each of page === undefined ? [file] : [file, page])
+      for (const each of page === undefined ? [file] : [file, page]) {
         expect(existsSync(join(root, 'src', `${each}.ts`)), each).toBe(true);
+        // the build writes declarations of these files, and of what they import
+        const { include } = JSON.parse(text('tsconfig.build.json')) as { include: string[] };
+        const isDeclared = /(^|\/)index$/.test(each) || include.includes(`src/${each}.ts`);
+        expect(isDeclared, `${each} in tsconfig.build.json`).toBe(true);
+      }
     }
   });
 
