@@ -16,7 +16,7 @@ import { doors } from './doors.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 /** Compressed: what `npm install` loads, with the doors of pages and all commands. */
-const TARBALL_BYTES_MOST = 3_200_000;
+const TARBALL_BYTES_MOST = 3_600_000;
 /** On disk, without the packages that a user adds: all that a user without a GPU needs. */
 const INSTALLED_BYTES_MOST = 10_000_000;
 const doorNames = doors().flatMap(({ name }) => (name === 'tierkv' ? [] : [name.slice('tierkv/'.length)]));
@@ -86,7 +86,7 @@ try {
   );
   fs.writeFileSync(
     join(user, 'doors.ts'),
-    doorNames.map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),
+    doorNames.map((door) => `export * as ${door.replaceAll('-', '_')} from 'tierkv/${door}';\n`).join(''),
   );
   const example = fs.readFileSync(join(root, 'examples', 'embed.ts'), 'utf8');
   fs.writeFileSync(join(user, 'embed.ts'), example.replace('../src/index.ts', 'tierkv'));
