@@ -25,6 +25,7 @@ import type { StoreResult } from '../../src/runtime/index.ts';
 import { loadOrRecompute, planOf } from '../../src/runtime/planning/loadOrRecompute.ts';
 import type { TopTierStore } from '../../src/runtime/tier/tierStore.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
+import { pushDown } from './pushDown.ts';
 
 const { values } = parseArgs({
   options: {
@@ -110,22 +111,6 @@ async function ask(engine: Engine, prompt: readonly number[], tenant: string): P
   return answer.times.firstTokenMs - answer.times.arrivedMs;
 }
 
-/** Everything that is cached leaves HBM, and DDR too where files are measured. */
-async function pushDown(engine: Engine, link: Link): Promise<void> {
-  const { kv } = engine.cache;
-  for (let tier = 0; tier < (link === 'nvme' ? 2 : 1); tier++) {
-    for (let before = Number.POSITIVE_INFINITY; ; ) {
-      const { cachedBytes } = kv.manager.inspect.usage(tier);
-      if (cachedBytes === 0) break;
-      if (cachedBytes >= before)
-        throw new Error(`tier ${tier} keeps ${cachedBytes} bytes: no tier below takes them`);
-      before = cachedBytes;
-      kv.manager.evict(tier, 64, kv.nowUs());
-      await kv.idle();
-    }
-  }
-}
-
 interface Row {
   readonly link: Link;
   readonly tokens: number;
@@ -145,6 +130,8 @@ let tenants = 0;
 
 async function measure(link: Link, tokens: number): Promise<Row> {
   const prompt = randomTokens(tokens + 1);
+  // everything that is cached leaves HBM, and DDR too where files are measured
+  const levels = link === 'nvme' ? 2 : 1;
   const times: { load: number[]; recompute: number[]; chosen: number[]; computed: number[] } = {
     load: [],
     recompute: [],
@@ -154,9 +141,9 @@ async function measure(link: Link, tokens: number): Promise<Row> {
   const planned: number[][] = [[], [], []];
   for (const engine of [whole, chosen]) await ask(engine, prompt, 'prefix');
   for (let round = 0; round < rounds; round++) {
-    for (const engine of [whole, chosen]) await pushDown(engine, link);
+    for (const engine of [whole, chosen]) await pushDown(engine.cache.kv, levels);
     if (round === 0) await ask(chosen, prompt, 'prefix'); // the link is measured once before it counts
-    await pushDown(chosen, link);
+    await pushDown(chosen.cache.kv, levels);
     const turns = [
       async () => times.load.push(await ask(whole, prompt, 'prefix')),
       async () => times.recompute.push(await ask(whole, prompt, `stranger ${tenants++}`)),

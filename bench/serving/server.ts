@@ -17,6 +17,7 @@ import { parseArgs } from 'node:util';
 import { type Answer, Engine } from '../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../examples/server/tinyModel/make.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
+import { pushDown } from './pushDown.ts';
 
 const { values } = parseArgs({
   options: {
@@ -81,27 +82,12 @@ interface FirstTokenRow {
   readonly nvmeMs: number;
 }
 
-/** Pushes all that is cached down `levels` tiers. */
-async function pushDown(levels: number): Promise<void> {
-  for (let tier = 0; tier < levels; tier++) {
-    for (let before = Number.POSITIVE_INFINITY; ; ) {
-      const { cachedBytes } = kv.manager.inspect.usage(tier);
-      if (cachedBytes === 0) break;
-      if (cachedBytes >= before)
-        throw new Error(`tier ${tier} keeps ${cachedBytes} bytes: no tier below takes them`);
-      before = cachedBytes;
-      kv.manager.evict(tier, 64, kv.nowUs());
-      await kv.idle();
-    }
-  }
-}
-
 async function firstToken(promptTokens: number): Promise<FirstTokenRow> {
   const times: number[][] = [[], [], [], []];
   for (let round = 0; round < rounds; round++) {
     const prompt = randomTokens(promptTokens + 1);
     for (const [place, expected] of [0, promptTokens, promptTokens, promptTokens].entries()) {
-      await pushDown(Math.max(0, place - 1));
+      await pushDown(kv, Math.max(0, place - 1));
       const answer = ask(prompt, 1);
       await answer.text();
       if (answer.cachedTokens !== expected) {
